@@ -1,0 +1,43 @@
+"""Every exception this package raises on purpose, grouped by who must act.
+
+* DuragentError          base; the message is written for a person
+  the author of an agent
+  x InvalidAgent         an agent definition cannot be used; carries every Problem
+  the caller
+  x NotFound             nothing is there: a path, an agent, a registry entry
+  x LossRefused          a conversion would lose what protects the owner
+  the world
+  x FetchFailed          a URL could not be read, or must not be
+"""
+
+from collections.abc import Sequence
+
+
+class DuragentError(Exception):
+    """Base of everything raised on purpose."""
+
+
+class InvalidAgent(DuragentError):
+    """An agent definition cannot be used. `problems` lists everything that is wrong with it."""
+
+    def __init__(self, path: object, problems: Sequence[object]) -> None:
+        self.path = str(path)
+        self.problems = tuple(problems)
+        listed = "\n".join(f"  {problem}" for problem in self.problems)
+        super().__init__(f"{self.path} cannot be used:\n{listed}")
+
+
+class NotFound(DuragentError):
+    """Nothing is there."""
+
+
+class LossRefused(DuragentError):
+    """A conversion would lose trust, policy, access or limits; `losses` names them."""
+
+    def __init__(self, message: str, losses: Sequence[object]) -> None:
+        self.losses = tuple(losses)
+        super().__init__(message)
+
+
+class FetchFailed(DuragentError):
+    """A URL could not be read, or must not be."""

@@ -1,0 +1,480 @@
+"""Field tables: what a file may say, said once, and used three times.
+
+A table of `Field`s reads YAML nodes into plain values with every problem at its position, gives the
+JSON Schema for editors, and is what the documentation is compared with. pydantic would do the first
+two, at 130 ms of import for every command; see docs/decisions/0001-field-tables.md.
+
+Extending: a new kind of value is a class with `read` and `schema`.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from duragent.agent import Json, Level, Origin
+from duragent.formats.shape import Problem
+from duragent.formats.yaml import Dialect, Fault, Node, parse_yaml, plain
+
+
+class _Bad:
+    """What `read` gives back when a value is unusable; the problem has been reported."""
+
+
+BAD: Final = _Bad()
+
+
+class Reader:
+    """Collects what is found while one file is read: problems, positions, and what nobody claims."""
+
+    def __init__(self, file: str, *, unknown: Level = "error", number_as_text: Level | None = "warning") -> None:
+        self.file = file
+        self.unknown: Level = unknown
+        self.number_as_text = number_as_text
+        self.problems: list[Problem] = []
+        self.at: dict[str, Origin] = {}
+        self.extra: dict[str, Json] = {}
+
+    def problem(self, level: Level, node: Node | tuple[int, int], path: str, text: str, hint: str = "") -> None:
+        line, column = node if type(node) is tuple else (node.line, node.column)  # type: ignore[union-attr]
+        self.problems.append(Problem(level, self.file, line, column, path, text, hint))
+
+    def error(self, node: Node | tuple[int, int], path: str, text: str, hint: str = "") -> None:
+        self.problem("error", node, path, text, hint)
+
+    def warning(self, node: Node | tuple[int, int], path: str, text: str, hint: str = "") -> None:
+        self.problem("warning", node, path, text, hint)
+
+    def wrong(self, node: Node, path: str, wanted: str, hint: str = "") -> _Bad:
+        self.error(node, path, f"{path or 'the file'} must be {wanted}, not {describe(node)}", hint)
+        return BAD
+
+    def place(self, path: str, node: Node) -> None:
+        self.at[path] = Origin(self.file, node.line, node.column)
+
+    def position(self, path: str) -> tuple[int, int]:
+        """Where `path`, or the nearest section around it, stands."""
+        while path and path not in self.at:
+            path = parent(path)
+        found = self.at.get(path)
+        return (found.line, found.column) if found else (1, 1)
+
+    def keep(self, path: str, value: Json) -> None:
+        """Remember what no field claims, so that writing the same format loses nothing."""
+        here = self.extra
+        *sections, name = split(path)
+        for section in sections:
+            here = here.setdefault(section, {})
+        here[name] = value
+
+    def ok(self) -> bool:
+        return not any(problem.level == "error" for problem in self.problems)
+
+
+def read_yaml(reader: Reader, text: str, dialect: Dialect, *, duplicates: Level = "error") -> Node | None:
+    """The document of `text`, with its oddities reported. None if it is empty or cannot be read."""
+    try:
+        node, notes = parse_yaml(text, dialect)
+    except Fault as fault:
+        reader.error((fault.line, fault.column), "", fault.text, fault.hint)
+        return None
+    for note in notes:
+        reader.problem(
+            duplicates if note.duplicate else "warning",
+            (note.line, note.column),
+            "",
+            note.text,
+            "remove one of them" if note.duplicate else "use spaces",
+        )
+    return node
+
+
+def parent(path: str) -> str:
+    """`a.b[2]` → `a.b` → `a` → ``"""
+    cut = max(path.rfind("."), path.rfind("["))
+    return path[:cut] if cut > 0 else ""
+
+
+def split(path: str) -> list[str]:
+    return path.split(".")
+
+
+def join(path: str, name: object) -> str:
+    return f"{path}.{name}" if path else str(name)
+
+
+def describe(node: Node) -> str:
+    """What stands there, in words short enough for one line."""
+    value = node.value
+    if value is None:
+        return "empty"
+    if type(value) is dict:
+        return "a map"
+    if type(value) is list:
+        return "a list"
+    if type(value) is bool:
+        return f"the truth value {node.text}"
+    if type(value) in (int, float):
+        return f"the number {node.text}"
+    shown = str(value)
+    return f"the text {shown[:40] + '…' if len(shown) > 40 else shown!r}"
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(word), list(known), 1, 0.6)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+class Kind:
+    """What a value may be."""
+
+    wanted = "a value"
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        raise NotImplementedError
+
+    def schema(self) -> dict[str, Json]:
+        raise NotImplementedError
+
+
+class Text(Kind):
+    wanted = "a text"
+
+    def __init__(
+        self, *, pattern: str | None = None, rule: str = "", longest: int | None = None, empty: bool = True
+    ) -> None:
+        self.pattern = re.compile(pattern) if pattern else None
+        self.rule = rule
+        self.longest = longest
+        self.empty = empty
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        value = node.value
+        if type(value) is not str:
+            if type(value) not in (int, float) or node.text is None:
+                return reader.wrong(node, path, self.wanted, _quote_hint(node))
+            if reader.number_as_text is not None:
+                reader.problem(
+                    reader.number_as_text, node, path, f"{path} is a number; it is read as text", f'write "{node.text}"'
+                )
+            value = node.text
+        if not value.strip() and not self.empty:
+            return reader.wrong(node, path, "a text", "it may not be empty")
+        if self.pattern and not self.pattern.fullmatch(value):
+            reader.error(node, path, f"{path} is {value[:60]!r}, which is not allowed", self.rule)
+            return BAD
+        if self.longest is not None and len(value) > self.longest:
+            reader.error(node, path, f"{path} is {len(value):,} characters long", f"at most {self.longest:,}")
+            return BAD
+        return value
+
+    def schema(self) -> dict[str, Json]:
+        found: dict[str, Json] = {"type": "string"}
+        if self.pattern:
+            found["pattern"] = f"^(?:{self.pattern.pattern})$"
+        if self.longest is not None:
+            found["maxLength"] = self.longest
+        if not self.empty:
+            found["minLength"] = 1
+        return found
+
+
+def _quote_hint(node: Node) -> str:
+    return f'write "{node.text}" in quotes' if type(node.value) is bool and node.text else ""
+
+
+class Integer(Kind):
+    def __init__(self, minimum: int = 0, maximum: int = 2**53) -> None:
+        self.minimum, self.maximum = minimum, maximum
+        self.wanted = (
+            f"a whole number from {minimum:,} to {maximum:,}" if maximum < 2**53 else f"a whole number, at least {minimum}"
+        )
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        value = node.value
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if type(value) is not int or not self.minimum <= value <= self.maximum:
+            return reader.wrong(node, path, self.wanted)
+        return value
+
+    def schema(self) -> dict[str, Json]:
+        found: dict[str, Json] = {"type": "integer", "minimum": self.minimum}
+        return found | ({"maximum": self.maximum} if self.maximum < 2**53 else {})
+
+
+class Number(Kind):
+    def __init__(self, minimum: float | None = None, maximum: float | None = None) -> None:
+        self.minimum, self.maximum = minimum, maximum
+        self.wanted = "a number" if minimum is None else f"a number from {minimum:g} to {maximum:g}" if (
+            maximum is not None
+        ) else f"a number, at least {minimum:g}"
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        value = node.value
+        if type(value) not in (int, float) or value != value or value in (float("inf"), float("-inf")):
+            return reader.wrong(node, path, self.wanted)
+        if (self.minimum is not None and value < self.minimum) or (self.maximum is not None and value > self.maximum):
+            return reader.wrong(node, path, self.wanted)
+        try:
+            return float(value)
+        except OverflowError:
+            return reader.wrong(node, path, self.wanted)
+
+    def schema(self) -> dict[str, Json]:
+        found: dict[str, Json] = {"type": "number"}
+        if self.minimum is not None:
+            found["minimum"] = self.minimum
+        if self.maximum is not None:
+            found["maximum"] = self.maximum
+        return found
+
+
+class Flag(Kind):
+    wanted = "true or false"
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        if type(node.value) is bool:
+            return node.value
+        said = node.value.lower() if type(node.value) is str else None
+        hint = "write true" if said in ("yes", "on") else "write false" if said in ("no", "off") else ""
+        return reader.wrong(node, path, self.wanted, hint)
+
+    def schema(self) -> dict[str, Json]:
+        return {"type": "boolean"}
+
+
+class OneOf(Kind):
+    def __init__(self, *values: str, fold: bool = False) -> None:
+        self.values = values
+        self.fold = fold
+        self.wanted = "one of " + ", ".join(values)
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        value = node.value
+        if type(value) is str:
+            if value in self.values:
+                return value
+            if self.fold and value.strip().lower() in self.values:
+                return value.strip().lower()
+        return reader.wrong(node, path, self.wanted, did_you_mean(node.text, self.values))
+
+    def schema(self) -> dict[str, Json]:
+        return {"type": "string", "enum": list(self.values)}
+
+
+class Anything(Kind):
+    """Kept as it is; only what JSON can hold."""
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        return plain(node)
+
+    def schema(self) -> dict[str, Json]:
+        return {}
+
+
+class ListOf(Kind):
+    wanted = "a list"
+
+    def __init__(self, item: Kind, *, single: bool = False) -> None:
+        self.item, self.single = item, single
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        items = node.value
+        if type(items) is not list:
+            if not self.single or type(items) is dict or items is None:
+                return reader.wrong(node, path, self.wanted, "put `- ` before each entry")
+            items = [node]
+        found = []
+        for index, item in enumerate(items):
+            where = f"{path}[{index}]"
+            value = self.item.read(item, where, reader)
+            if value is not BAD:
+                reader.place(f"{path}[{len(found)}]", item)
+                found.append(value)
+        return found
+
+    def schema(self) -> dict[str, Json]:
+        found: dict[str, Json] = {"type": "array", "items": self.item.schema()}
+        return {"anyOf": [found, self.item.schema()]} if self.single else found
+
+
+class MapOf(Kind):
+    wanted = "a map (`key: value` lines)"
+
+    def __init__(self, value: Kind) -> None:
+        self.value = value
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        if type(node.value) is not dict:
+            return reader.wrong(node, path, self.wanted)
+        found = {}
+        for name, child in node.value.items():
+            where = join(path, name)
+            value = self.value.read(child, where, reader)
+            if value is not BAD:
+                reader.place(where, child)
+                found[str(name)] = value
+        return found
+
+    def schema(self) -> dict[str, Json]:
+        return {"type": "object", "additionalProperties": self.value.schema()}
+
+
+class Either(Kind):
+    """The first kind whose YAML shape (text, list, map) fits reads the value."""
+
+    def __init__(self, **shapes: Kind) -> None:
+        self.shapes = shapes
+        self.wanted = " or ".join(kind.wanted for kind in shapes.values())
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        shape = "map" if type(node.value) is dict else "list" if type(node.value) is list else "text"
+        kind = self.shapes.get(shape)
+        return kind.read(node, path, reader) if kind else reader.wrong(node, path, self.wanted)
+
+    def schema(self) -> dict[str, Json]:
+        return {"anyOf": [kind.schema() for kind in self.shapes.values()]}
+
+
+class Field(Struct, frozen=True):
+    """One key of a section. `acted` is False where it is read and kept, but nothing is done with it."""
+
+    kind: Any
+    about: str
+    required: bool = False
+    default: Json = None
+    acted: bool = True
+    null_is_absent: bool = True
+
+
+class Section(Kind):
+    """A map with known keys. Unknown ones are reported and kept; keys that begin with `x-` are only kept."""
+
+    wanted = "a section (`key: value` lines)"
+
+    def __init__(self, fields: Mapping[str, Field], *, title: str = "") -> None:
+        self.fields = fields
+        self.title = title
+        self.required = [name for name, field in fields.items() if field.required]
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        if type(node.value) is not dict:
+            return reader.wrong(node, path, self.wanted)
+        found: dict[str, Any] = {}
+        for name, child in node.value.items():
+            field = self.fields.get(name)
+            where = join(path, name)
+            if field is None:
+                self.unknown(node, name, child, where, reader)
+                continue
+            if child.value is None and field.null_is_absent and child.text is not None:
+                reader.warning(node.keys.get(name, (child.line, child.column)), where, f"{where} has no value", "give one, or remove the line")
+                continue
+            value = field.kind.read(child, where, reader)
+            if value is BAD:
+                continue
+            reader.place(where, child)
+            found[name] = value
+            if not field.acted:
+                reader.warning(node.keys[name], where, f"{where} is read and kept, but nothing is done with it")
+        for name in self.required:
+            if name not in node.value:
+                reader.error(node, join(path, name), f"{join(path, name)} is missing", self.fields[name].about)
+        return found
+
+    def unknown(self, node: Node, name: object, child: Node, where: str, reader: Reader) -> None:
+        reader.keep(where, plain(child))
+        if str(name).startswith("x-"):
+            return
+        place = node.keys.get(name, (child.line, child.column))
+        hint = did_you_mean(name, self.fields) or "known here: " + ", ".join(self.fields)
+        reader.problem(reader.unknown, place, where, f"unknown field `{where}`", hint)
+
+    def schema(self) -> dict[str, Json]:
+        properties: dict[str, Json] = {}
+        for name, field in self.fields.items():
+            about = field.about if field.acted else f"{field.about} Read and kept; nothing is done with it."
+            properties[name] = field.kind.schema() | {"description": about}
+            if field.default is not None:
+                properties[name]["default"] = field.default
+        found: dict[str, Json] = {"type": "object", "properties": properties, "additionalProperties": False}
+        found["patternProperties"] = {"^x-": {}}
+        return found | ({"required": self.required} if self.required else {})
+
+    def paths(self, prefix: str = "") -> Iterator[str]:
+        """Every field below, as documented: `spec.tools[].name`, `metadata.labels`."""
+        for name, field in self.fields.items():
+            path = join(prefix, name)
+            yield path
+            yield from inner_paths(field.kind, path)
+
+
+def inner_paths(kind: Kind, path: str) -> Iterator[str]:
+    if isinstance(kind, Section):
+        yield from kind.paths(path)
+    elif isinstance(kind, ListOf):
+        yield from inner_paths(kind.item, f"{path}[]")
+    elif isinstance(kind, MapOf):
+        yield from inner_paths(kind.value, f"{path}.*")
+    elif isinstance(kind, Either):
+        for each in kind.shapes.values():
+            yield from inner_paths(each, path)
+    elif isinstance(kind, Tagged):
+        for section in kind.sections.values():
+            yield from section.paths(path)
+
+
+class Tagged(Kind):
+    """A section whose shape depends on one of its keys: `type: builtin | cli | mcp`."""
+
+    def __init__(self, key: str, sections: Mapping[str, Section]) -> None:
+        self.key, self.sections = key, sections
+        self.wanted = f"a section with `{key}:`"
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        if type(node.value) is not dict:
+            return reader.wrong(node, path, self.wanted)
+        names = ", ".join(self.sections)
+        tag = node.value.get(self.key)
+        if tag is None:
+            reader.error(node, join(path, self.key), f"{join(path, self.key)} is missing", f"one of {names}")
+            return BAD
+        section = self.sections.get(tag.value) if type(tag.value) is str else None
+        if section is None:
+            return reader.wrong(tag, join(path, self.key), f"one of {names}", did_you_mean(tag.text, self.sections))
+        return section.read(node, path, reader)
+
+    def schema(self) -> dict[str, Json]:
+        found = []
+        for tag, section in self.sections.items():
+            one = section.schema()
+            one["properties"][self.key] = one["properties"][self.key] | {"const": tag}
+            one["required"] = sorted({self.key, *one.get("required", ())})
+            found.append(one)
+        return {"oneOf": found}
+
+
+def homes(at: Mapping[str, Origin], table: Mapping[str, str]) -> dict[str, Origin]:
+    """Positions by where a value went in the model. `table` maps path prefixes; the longest wins."""
+    found = {}
+    for path, origin in at.items():
+        prefix = path
+        while prefix and prefix not in table:
+            prefix = parent(prefix)
+        if prefix:
+            found[table[prefix] + path[len(prefix) :]] = origin
+    return found
+
+
+def document(section: Section, *, name: str, title: str, about: str) -> dict[str, Json]:
+    """A whole JSON Schema document."""
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:duragent:schema:{name}",
+        "title": title,
+        "description": about,
+    }
+    return head | section.schema()
