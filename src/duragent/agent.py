@@ -99,6 +99,8 @@ class McpServer(Struct, frozen=True, tag="mcp"):
     timeout_seconds: int = 60
     enabled: bool = True
     oauth: Mapping[str, Json] = {}
+    raw: Json = None
+    """The entry as it was written, where its shape says nothing we know."""
 
 
 class ScriptLimits(Struct, frozen=True):
@@ -140,6 +142,8 @@ class AbstractSkill(Struct, frozen=True):
 
     name: str
     requires: Json = None
+    raw: Json = None
+    """The entry as it was written, where its shape is not `{name, requires}`."""
 
 
 class Skill(Struct, frozen=True):
@@ -162,9 +166,8 @@ class Skill(Struct, frozen=True):
 
 
 class Memory(Struct, frozen=True):
-    """What is remembered and where. Backends are None where the agent does not speak of memory."""
+    """What is remembered and where. A backend is None where the agent wants no such memory."""
 
-    backend: str | None = None
     short_term: str | None = None
     short_term_max_tokens: int | None = None
     long_term: str | None = None
@@ -396,6 +399,39 @@ class Agent(Struct, frozen=True, kw_only=True):
     extra: Mapping[str, Mapping[str, Json]] = {}
     origins: Mapping[str, Origin] = field(default_factory=dict)
     source: Source = Source()
+
+
+TRAITS: Mapping[str, str] = {
+    "cite-everything": "Back every factual claim with a source the reader can open.",
+    "flag-uncertainty": "Mark whatever you are not sure of with [UNCERTAIN].",
+    "never-guess": "When you do not know something, say so; do not fill the gap with a guess.",
+    "ask-before-writing": "Before you create, change or delete a file, ask and wait for a yes.",
+    "think-step-by-step": "Work through a problem one step at a time before you answer.",
+    "be-concise": "Keep answers as short as the matter allows.",
+    "self-review": "Read your own answer critically and mend it before you give it.",
+    "test-first": "Write the test before the code that makes it pass.",
+}
+"""What the portable traits say to a model. Any other trait speaks for itself."""
+
+
+def sentence(part: PromptPart) -> str:
+    """What a part says to the model."""
+    if part.kind == "persona":
+        return f"You are a {part.text}."
+    if part.kind == "trait":
+        return TRAITS.get(part.text, part.text)
+    return part.text
+
+
+def spoken(prompt: tuple[PromptPart, ...]) -> tuple[PromptPart, ...]:
+    """The parts that reach the model: a soul silences persona, traits and override; those two the override."""
+    kinds = {part.kind for part in prompt}
+    silent: set[str] = set()
+    if "soul" in kinds:
+        silent |= {"persona", "trait", "override"}
+    elif kinds & {"persona", "trait"}:
+        silent |= {"override"}
+    return tuple(part for part in prompt if part.kind not in silent and part.text)
 
 
 META = ("origins", "source")

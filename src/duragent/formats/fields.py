@@ -66,7 +66,11 @@ class Reader:
         here = self.extra
         *sections, name = split(path)
         for section in sections:
-            here = here.setdefault(section, {})
+            inner = here.setdefault(section, {})
+            if type(inner) is not dict:  # `a` and `a.b` are both keys here
+                here, name = self.extra, path
+                break
+            here = inner
         here[name] = value
 
     def ok(self) -> bool:
@@ -189,7 +193,9 @@ class Integer(Kind):
     def __init__(self, minimum: int = 0, maximum: int = 2**53) -> None:
         self.minimum, self.maximum = minimum, maximum
         self.wanted = (
-            f"a whole number from {minimum:,} to {maximum:,}" if maximum < 2**53 else f"a whole number, at least {minimum}"
+            f"a whole number from {minimum:,} to {maximum:,}"
+            if maximum < 2**53
+            else f"a whole number, at least {minimum}"
         )
 
     def read(self, node: Node, path: str, reader: Reader) -> Any:
@@ -208,9 +214,13 @@ class Integer(Kind):
 class Number(Kind):
     def __init__(self, minimum: float | None = None, maximum: float | None = None) -> None:
         self.minimum, self.maximum = minimum, maximum
-        self.wanted = "a number" if minimum is None else f"a number from {minimum:g} to {maximum:g}" if (
-            maximum is not None
-        ) else f"a number, at least {minimum:g}"
+        self.wanted = (
+            "a number"
+            if minimum is None
+            else f"a number from {minimum:g} to {maximum:g}"
+            if (maximum is not None)
+            else f"a number, at least {minimum:g}"
+        )
 
     def read(self, node: Node, path: str, reader: Reader) -> Any:
         value = node.value
@@ -287,7 +297,7 @@ class ListOf(Kind):
             if not self.single or type(items) is dict or items is None:
                 return reader.wrong(node, path, self.wanted, "put `- ` before each entry")
             items = [node]
-        found = []
+        found: list[Any] = []
         for index, item in enumerate(items):
             where = f"{path}[{index}]"
             value = self.item.read(item, where, reader)
@@ -371,7 +381,9 @@ class Section(Kind):
                 self.unknown(node, name, child, where, reader)
                 continue
             if child.value is None and field.null_is_absent and child.text is not None:
-                reader.warning(node.keys.get(name, (child.line, child.column)), where, f"{where} has no value", "give one, or remove the line")
+                place = node.keys.get(name, (child.line, child.column))
+                level: Level = "error" if field.required else "warning"
+                reader.problem(level, place, where, f"{where} has no value", "give one, or remove the line")
                 continue
             value = field.kind.read(child, where, reader)
             if value is BAD:

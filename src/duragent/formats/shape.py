@@ -12,9 +12,7 @@ from msgspec import Struct
 
 from duragent.agent import Agent, Level
 
-Why = Literal[
-    "missing", "outside", "folder", "special", "unreadable", "encoding", "nul", "large", "changed", "refused"
-]
+Why = Literal["missing", "outside", "folder", "special", "unreadable", "encoding", "nul", "large", "changed", "refused"]
 
 
 class Problem(Struct, frozen=True):
@@ -115,11 +113,13 @@ class Parsed(Struct, frozen=True):
 
 
 class Rendered(Struct, frozen=True):
-    """Files to write. `copies` (target → path in the source agent) are taken over byte by byte.
+    """Files to write; `entry` is the one to point at, or "" for the folder.
 
+    `copies` (target → path in the source agent) are taken over byte by byte.
     `notes` (path in the model → why) explain what the target cannot say.
     """
 
+    entry: str
     files: Mapping[str, str]
     copies: Mapping[str, str] = {}
     executable: frozenset[str] = frozenset()

@@ -10,7 +10,20 @@ import re
 from msgspec.structs import replace
 
 from duragent.agent import Json, Level, Skill
-from duragent.formats.fields import BAD, Either, Field, Flag, ListOf, MapOf, OneOf, Reader, Section, Text, did_you_mean, document
+from duragent.formats.fields import (
+    BAD,
+    Either,
+    Field,
+    Flag,
+    ListOf,
+    MapOf,
+    OneOf,
+    Reader,
+    Section,
+    Text,
+    did_you_mean,
+    document,
+)
 from duragent.formats.markdown import Page, cut, read_header, with_header
 from duragent.formats.shape import Absent, File, Files, Folder, Need, Problem, absence
 from duragent.formats.yaml import Node, plain
@@ -42,14 +55,14 @@ def needs(folder: str, files: Files, *, loose: bool = False) -> Need | None:
     if listing not in files.found:
         return Need(folders=frozenset({listing}))
     pages = frozenset(_pages(files, folder, loose))
-    bundled = frozenset(
-        posixpath.join(folder, name) for page in pages for name in _bundle(files, folder, page)
-    )
+    bundled = frozenset(posixpath.join(folder, name) for page in pages for name in _bundle(files, folder, page))
     need = Need(files=pages, blobs=bundled).without(files.found)
     return need if need else None
 
 
-def read_all(folder: str, files: Files, problems: list[Problem], *, loose: bool = False, level: Level = "error") -> tuple[Skill, ...]:
+def read_all(
+    folder: str, files: Files, problems: list[Problem], *, loose: bool = False, level: Level = "error"
+) -> tuple[Skill, ...]:
     """The skills below `folder`, by path. A name that appears twice is reported."""
     listing = files.found.get(f"{folder}/**")
     if isinstance(listing, Absent) and listing.why != "missing":
@@ -97,7 +110,9 @@ def _skill(page: str, cut_page: Page, node: Node, reader: Reader, level: Level) 
     packaged = posixpath.basename(page) == "SKILL.md"
     default = folder_name if packaged else posixpath.basename(page).removesuffix(".md")
     if "name" not in values and packaged:
-        reader.warning(node, "name", f"the skill has no name; {default!r}, its folder, is used", f"add `name: {default}`")
+        reader.warning(
+            node, "name", f"the skill has no name; {default!r}, its folder, is used", f"add `name: {default}`"
+        )
     name = values.get("name", default)
     if packaged or level == "error":
         _check_name(name, folder_name if packaged else name, node, reader, level)
@@ -132,7 +147,7 @@ def _check_name(name: str, folder: str, node: Node, reader: Reader, level: Level
 
 def _check_lengths(values: dict[str, Json], node: Node, reader: Reader, level: Level) -> None:
     description = values.get("description", "")
-    if not 1 <= len(description.strip()) or len(description) > 1024:
+    if not len(description.strip()) >= 1 or len(description) > 1024:
         place = node.keys.get("description", (node.line, node.column))
         said = f"has {len(description):,} characters" if description.strip() else "is missing"
         reader.problem(level, place, "description", f"the skill's description {said}", "1 to 1024 characters")
@@ -200,5 +215,9 @@ def render_skill(skill: Skill) -> str:
         "tags": list(skill.tags),
         "version": skill.version,
     }
-    header |= {key: value for key, value in optional.items() if value not in (None, {}) and (value != [] or key == "allowed-tools")}
+    header |= {
+        key: value
+        for key, value in optional.items()
+        if value not in (None, {}) and (value != [] or key == "allowed-tools")
+    }
     return with_header(header | dict(skill.extra), skill.body)

@@ -27,7 +27,9 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
     style = None
-    if "\n" in value and not re.search(r"[ \t]\n|^[ \t\n]|[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ud800-\udfff\u2028\u2029]", value):
+    if "\n" in value and not re.search(
+        r"[ \t]\n|^[ \t\n]|[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ud800-\udfff\u2028\u2029]", value
+    ):
         style = "|"
     elif _AMBIGUOUS.match(value):
         style = '"'

@@ -14,10 +14,8 @@ import yaml
 from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.events import (
     AliasEvent,
-    DocumentEndEvent,
     DocumentStartEvent,
     MappingEndEvent,
-    MappingStartEvent,
     ScalarEvent,
     SequenceEndEvent,
     SequenceStartEvent,
@@ -27,7 +25,7 @@ from yaml.nodes import ScalarNode
 from yaml.resolver import Resolver
 
 try:
-    from yaml.cyaml import CParser
+    from yaml._yaml import CParser
 except ImportError:  # a PyYAML built without libyaml: the same events, slower
     CParser = None  # type: ignore[assignment,misc]
 
@@ -115,7 +113,7 @@ def _events(text: str, dialect: Dialect) -> Callable[[], Any]:
     exact = dialect == "1.1" and len(text) <= _PURE_LIMIT and ("\t" in text or _SURROGATE_ESCAPE.search(text))
     if CParser is None or exact:
         return yaml.SafeLoader(text).get_event
-    return CParser(text).get_event  # type: ignore[no-any-return]
+    return CParser(text).get_event
 
 
 def _fault(error: yaml.MarkedYAMLError, text: str) -> Fault:
@@ -126,7 +124,7 @@ def _fault(error: yaml.MarkedYAMLError, text: str) -> Fault:
     here = lines[line - 1] if line <= len(lines) else ""
     if "\t" in here[: len(here) - len(here.lstrip())]:
         return Fault(line, here.index("\t") + 1, "indented with a tab", "YAML wants spaces")
-    if "found character '\\t'" in said or "that cannot start any token" in said and "\t" in here:
+    if "found character '\\t'" in said or ("that cannot start any token" in said and "\t" in here):
         return Fault(line, column, "a tab stands where a space belongs", "YAML wants spaces")
     if "mapping values are not allowed" in said:
         return Fault(line, column, f"not valid YAML: {said}", "quote a text that contains `: `")
@@ -136,7 +134,7 @@ def _fault(error: yaml.MarkedYAMLError, text: str) -> Fault:
 class _Core(Resolver):
     """YAML 1.2's core schema."""
 
-    yaml_implicit_resolvers: dict[Any, Any] = {}
+    yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - how PyYAML keeps its tables
 
 
 _Core.add_implicit_resolver(_NULL, re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
@@ -146,7 +144,9 @@ _Core.add_implicit_resolver(
 )
 _Core.add_implicit_resolver(
     _TAG + "float",
-    re.compile(r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"),
+    re.compile(
+        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    ),
     list("-+0123456789."),
 )
 _Core.add_implicit_resolver(_MERGE, re.compile(r"^<<$"), ["<"])
@@ -170,18 +170,15 @@ class _Composer:
 
     def document(self) -> Node | None:
         self.get_event()  # stream start
-        event = self.get_event()
-        if type(event) is StreamEndEvent:
+        if type(self.get_event()) is StreamEndEvent:
             return None
         node = self.node(self.get_event(), 0)
-        event = self.get_event()
-        assert type(event) is DocumentEndEvent
-        event = self.get_event()
-        if type(event) is DocumentStartEvent:
-            mark = event.start_mark
-            raise Fault(
-                mark.line + 1, mark.column + 1, "a second document begins here", "keep one document per file"
-            )
+        self.get_event()  # document end
+        after: Any = self.get_event()
+        if type(after) is DocumentStartEvent:
+            mark = after.start_mark
+            hint = "keep one document per file"
+            raise Fault(mark.line + 1, mark.column + 1, "a second document begins here", hint)
         return None if node.text == "" and node.value is None else node
 
     def node(self, event: Any, depth: int) -> Node:
@@ -246,8 +243,10 @@ class _Composer:
                 case "bool":
                     return value.lower() in ("true", "yes", "on")
                 case "int":
-                    return int(value, 0 if value[:2] in ("0o", "0x") else 10) if self.dialect == "1.2" else (
-                        _construct.construct_yaml_int(node)
+                    return (
+                        int(value, 0 if value[:2] in ("0o", "0x") else 10)
+                        if self.dialect == "1.2"
+                        else (_construct.construct_yaml_int(node))
                     )
                 case "float":
                     return _construct.construct_yaml_float(node)

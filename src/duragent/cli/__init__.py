@@ -1,0 +1,98 @@
+"""The command line. One module per group of commands, loaded when one of them is called.
+
+Prints what a person wants to read; `--format json` what a program does. Exit codes: 0 fine, 1 problems,
+2 wrong usage. No traceback ever reaches a person.
+"""
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from duragent import __version__
+from duragent.errors import DuragentError
+
+COMMANDS = {
+    "validate": ("duragent.cli.agents", "Say everything that is wrong with agent files."),
+    "show": ("duragent.cli.agents", "Print the effective agent, or its prompt."),
+    "hash": ("duragent.cli.agents", "Print an agent's fingerprints."),
+    "convert": ("duragent.cli.agents", "Write an agent in another format."),
+    "schema": ("duragent.cli.schemas", "Print a JSON Schema for editors."),
+}
+
+
+class Lazy(click.Group):
+    """Knows the commands by name and imports only the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = import_module(COMMANDS[name][0])
+        command: click.Command = getattr(module, f"{name}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches  # noqa: PLC0415 - only for a wrong command
+
+            close = get_close_matches(args[0], COMMANDS, 1)
+            hint = f" Did you mean `{close[0]}`?" if close else ""
+            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx) from error
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="duragent %(version)s")
+def main() -> None:
+    """Agents are files: check them, show them, convert them.
+
+    \b
+    duragent validate examples            every problem of every agent below
+    duragent show researcher.agent        the agent after inheritance and defaults
+    duragent convert researcher.agent --to duragent --output out
+    """
+
+
+def run() -> None:
+    """The whole program: what goes wrong becomes one line on stderr and an exit code."""
+    try:
+        main.main(standalone_mode=False)
+    except click.exceptions.Exit as exit:
+        sys.exit(exit.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except DuragentError as error:
+        click.echo(f"{click.style('error', fg='red', bold=True)}  {error}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads; be silent about it
+        sys.exit(1)
+    except OSError as error:
+        click.echo(f"{click.style('error', fg='red', bold=True)}  {_os_error(error)}", err=True)
+        sys.exit(1)
+
+
+def _os_error(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def echo_json(value: Any) -> None:
+    import json  # noqa: PLC0415 - only where JSON is asked for
+
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))

@@ -1,0 +1,102 @@
+"""How an agent is printed: as YAML or JSON, with the origin of each value, or as its prompt."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from msgspec import NODEFAULT, Struct, structs, to_builtins
+
+from duragent.agent import META, Agent, Json, Origin
+from duragent.cli import echo_json
+from duragent.core.context import assemble
+from duragent.formats.write import dump_yaml
+
+_SECRET = ("api_key", "apikey", "client_secret", "access_token", "refresh_token", "password", "authorization")
+
+
+def print_agent(agent: Agent, form: str) -> None:
+    plain = masked(to_builtins(agent))
+    for name in META:
+        del plain[name]
+    said = {"format": agent.source.format, **without_empty(plain)}
+    echo_json(said) if form == "json" else click.echo(dump_yaml(said), nl=False)
+
+
+def print_origins(agent: Agent, form: str) -> None:
+    rows = [(path, value, str(origin) if origin else "default") for path, value, origin in origins(agent)]
+    if form == "json":
+        echo_json({path: {"value": value, "origin": origin} for path, value, origin in rows})
+        return
+    for path, value, origin in rows:
+        text = " ".join(str(value).split())
+        shown = text[:60] + "…" if len(text) > 61 else text
+        click.echo(f"{path}: {shown}  {click.style(origin, dim=True)}")
+
+
+def print_prompt(agent: Agent, form: str) -> None:
+    blocks = assemble(agent)
+    if form == "json":
+        echo_json(to_builtins(blocks))
+        return
+    for block in blocks:
+        source = f"  {block.path}" if block.path else ""
+        click.echo(click.style(f"--- {block.kind}{source}", fg="cyan", bold=True))
+        click.echo(block.text)
+
+
+def without_empty(value: Json) -> Json:
+    """What is said or defaulted, without the long list of what is not."""
+    if isinstance(value, dict):
+        kept = {name: without_empty(each) for name, each in value.items()}
+        return {name: each for name, each in kept.items() if each is not None and each not in ([], {}, ())}
+    if isinstance(value, list | tuple):
+        return [without_empty(each) for each in value]
+    return value
+
+
+def masked(value: Json, name: str = "") -> Json:
+    """Keys that somebody wrote into a file are not shown."""
+    if isinstance(value, dict):
+        return {key: masked(each, str(key)) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(each, name) for each in value]
+    if isinstance(value, str) and value and name.lower().replace("-", "_") in _SECRET:
+        return "(hidden)"
+    return value
+
+
+def origins(agent: Agent) -> Iterator[tuple[str, Json, Origin | None]]:
+    """Every value of the agent with where it was written; None for a default."""
+    for field in structs.fields(agent):
+        if field.name not in META:
+            yield from _walk(agent, getattr(agent, field.name), field.name, None, field)
+
+
+def _walk(
+    agent: Agent, value: Any, path: str, near: Origin | None, field: Any
+) -> Iterator[tuple[str, Json, Origin | None]]:
+    origin = agent.origins.get(path)
+    if isinstance(value, Struct):
+        # A section's own place says nothing about the fields it leaves out; an entry of a list is one thing.
+        inner = origin or near if path.endswith("]") else near
+        for each in structs.fields(value):
+            yield from _walk(agent, getattr(value, each.name), f"{path}.{each.name}", inner, each)
+    elif isinstance(value, tuple | list) and value:
+        for index, item in enumerate(value):
+            yield from _walk(agent, item, f"{path}[{index}]", origin or near, None)
+    elif isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from _walk(agent, item, f"{path}.{name}", origin or near, None)
+    elif not (value is None or value in ([], (), {})) or origin:
+        yield (
+            path,
+            masked(to_builtins(value), path.rpartition(".")[2]),
+            origin or (near if not _default(value, field) else None),
+        )
+
+
+def _default(value: Any, field: Any) -> bool:
+    if field is None:
+        return False
+    default = field.default if field.default is not NODEFAULT else None
+    return bool(value == default)

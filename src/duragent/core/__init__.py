@@ -1,0 +1,1 @@
+"""Decisions: pure functions over values. No clock, disk, network or chance in here."""

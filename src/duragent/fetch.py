@@ -1,0 +1,143 @@
+"""Reads a text from an https URL that a stranger may have written.
+
+Only https, only public addresses, and it connects to the very address it checked, so that a name cannot
+change its mind between the check and the call. Every redirect is checked again. Bounded in size and time.
+`#sha256=<hex>` at the end of a URL pins the content.
+"""
+
+import hashlib
+import http.client
+import ipaddress
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from urllib.parse import urljoin, urlsplit
+
+from duragent.errors import FetchFailed
+
+MAX_BYTES = 1 << 20
+MAX_SECONDS = 10.0
+MAX_REDIRECTS = 5
+_REDIRECTS = (301, 302, 303, 307, 308)
+
+Resolve = Callable[[str, int], list[str]]
+Allowed = Callable[[str], bool]
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is on the open internet: not loopback, private, link-local, mapped or reserved."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+        if inner is not None:
+            return is_public(str(inner))
+        if ip in ipaddress.ip_network("64:ff9b::/96") or ip in ipaddress.ip_network("64:ff9b:1::/48"):
+            return False
+    return ip.is_global and not ip.is_multicast
+
+
+def resolve(host: str, port: int) -> list[str]:
+    return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+def fetch(
+    url: str,
+    *,
+    resolve: Resolve = resolve,
+    allowed: Allowed = is_public,
+    tls: ssl.SSLContext | None = None,
+    max_bytes: int = MAX_BYTES,
+    max_seconds: float = MAX_SECONDS,
+) -> bytes:
+    """The bytes behind `url`. Raises `FetchFailed` with a sentence that says what and why."""
+    address, _, pin = url.partition("#")
+    tls = tls or ssl.create_default_context()
+    deadline = time.monotonic() + max_seconds
+    for _hop in range(MAX_REDIRECTS + 1):
+        try:
+            status, location, body = _get(address, resolve, allowed, tls, max_bytes, deadline)
+        except TimeoutError:
+            raise FetchFailed(f"{address} did not answer within {max_seconds:g} seconds") from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise FetchFailed(f"{address} cannot be read: {error or type(error).__name__}") from None
+        if status == 200:
+            _check_pin(address, pin, body)
+            return body
+        if status not in _REDIRECTS or not location:
+            raise FetchFailed(f"{address} answered with status {status}")
+        address = urljoin(address, location)
+    raise FetchFailed(f"{url} redirects more than {MAX_REDIRECTS} times")
+
+
+def _get(
+    url: str, resolve: Resolve, allowed: Allowed, tls: ssl.SSLContext, max_bytes: int, deadline: float
+) -> tuple[int, str | None, bytes]:
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname:
+        raise FetchFailed(f"{url} is not an https address")
+    if parts.username is not None:
+        raise FetchFailed("an address with a user name or password is not fetched")
+    port = parts.port or 443
+    connection = http.client.HTTPSConnection(parts.hostname, port, context=tls)
+    try:
+        connection.sock = _connect(parts.hostname, port, resolve, allowed, tls, deadline)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("GET", target, headers={"User-Agent": "duragent", "Accept-Encoding": "identity"})
+        answer = connection.getresponse()
+        return answer.status, answer.headers.get("Location"), _body(answer, connection, url, max_bytes, deadline)
+    finally:
+        connection.close()
+
+
+def _connect(
+    host: str, port: int, resolve: Resolve, allowed: Allowed, tls: ssl.SSLContext, deadline: float
+) -> ssl.SSLSocket:
+    addresses = resolve(host, port)
+    for address in addresses:
+        if not allowed(address):
+            raise FetchFailed(f"{host} is at {address}, which is not a public address; it is not fetched")
+    if not addresses:
+        raise FetchFailed(f"{host} has no address")
+    raw = socket.create_connection((addresses[0], port), timeout=_left(deadline))
+    try:
+        return tls.wrap_socket(raw, server_hostname=host)
+    except BaseException:
+        raw.close()
+        raise
+
+
+def _body(
+    answer: http.client.HTTPResponse, connection: http.client.HTTPConnection, url: str, max_bytes: int, deadline: float
+) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        if connection.sock is not None:
+            connection.sock.settimeout(_left(deadline))
+        piece = answer.read1(65_536)
+        _left(deadline)
+        if not piece:
+            return b"".join(pieces)
+        size += len(piece)
+        if size > max_bytes:
+            raise FetchFailed(f"{url} is larger than {max_bytes:,} bytes")
+        pieces.append(piece)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _check_pin(url: str, pin: str, body: bytes) -> None:
+    if not pin:
+        return
+    name, _, wanted = pin.partition("=")
+    if name != "sha256" or len(wanted) != 64:
+        raise FetchFailed(f"{url}: the pin `#{pin}` is not understood; write #sha256= and 64 hex digits")
+    found = hashlib.sha256(body).hexdigest()
+    if found != wanted.lower():
+        raise FetchFailed(f"{url} has changed: its content is sha256={found}, not {wanted}")

@@ -1,0 +1,392 @@
+"""The agentspec format: one `.agent` file, or a folder with agent.yaml, SOUL.md, RULES.md and skills/.
+
+Reads a manifest and all it inherits from into one `Agent`. The fields are in `manifest.py`,
+inheritance in `merge.py`.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urljoin
+
+from msgspec.structs import replace
+
+from duragent.agent import (
+    AbstractSkill,
+    Agent,
+    Auth,
+    BuiltinTool,
+    Interface,
+    Json,
+    Limits,
+    McpServer,
+    Memory,
+    ModelChoice,
+    ModelRef,
+    Origin,
+    PromptPart,
+    Provider,
+    Source,
+    Tool,
+    Trust,
+)
+from duragent.formats import skills as skill_files
+from duragent.formats.agentspec.manifest import SCHEMA, Manifest, Values, fingerprint, read_manifest
+from duragent.formats.agentspec.merge import Merged, merge_chain
+from duragent.formats.agentspec.write import render
+from duragent.formats.fields import Reader, homes
+from duragent.formats.shape import Absent, File, Files, Folder, Need, Parsed, Problem, absence, beside
+
+__all__ = ["SCHEMAS", "claims", "parse", "render"]
+
+SCHEMAS = {"agentspec": SCHEMA}
+MAX_LEVELS = 16
+
+_VERSION = re.compile(r"^apiVersion\s*:\s*[\"']?agent/", re.MULTILINE)
+_NAME = re.compile(r"^[\"']?name[\"']?\s*:|^\s*\{\s*\"(?:apiVersion|name)\"", re.MULTILINE)
+_BASE = re.compile(r"^base:[ ]+[\"']?([^\s\"'#]+)", re.MULTILINE)
+_OTHER = re.compile(r"^(?:kind|metadata|spec)\s*:|^apiVersion\s*:\s*[\"']?duragent/|^component_type\s*:", re.MULTILINE)
+
+_HOMES = {
+    "name": "name",
+    "version": "version",
+    "author": "author",
+    "license": "license",
+    "description": "description",
+    "tags": "tags",
+    "model.preferred": "model.candidates",
+    "model": "model",
+    "auth": "auth",
+    "skills": "abstract_skills",
+    "memory": "memory",
+    "behavior.temperature": "model.temperature",
+    "behavior.max_steps": "limits.steps",
+    "behavior.on_error": "limits.on_error",
+    "expose": "expose",
+    "trust": "trust",
+    "observability.trace": "trace",
+    "observability.cost_limit": "limits.cost_usd",
+    "observability.step_limit": "limits.session_steps",
+    "observability.on_exceed": "limits.on_exceed",
+    "extensions": "extensions",
+}
+
+
+def manifest_path(files: Files) -> str | None:
+    """The manifest: the file that was pointed at, or the folder's agent.yaml or only .agent file."""
+    if files.entry:
+        return files.entry
+    names = files.names()
+    for name in ("agent.yaml", "agent.yml"):
+        if name in names:
+            return name
+    single = [name for name in names if name.endswith(".agent")]
+    return single[0] if len(single) == 1 else None
+
+
+def claims(files: Files) -> str | None:
+    path = manifest_path(files)
+    if path is None:
+        return None
+    if path.endswith(".agent"):
+        return "the name ends in .agent"
+    text = files.text(path) or ""
+    if _VERSION.search(text):
+        return f"apiVersion agent/… in {path}"
+    if _NAME.search(text) and not _OTHER.search(text):
+        return f"a `name:` at the top of {path} and no `metadata:`"
+    return None
+
+
+def parse(files: Files) -> Parsed | Need:
+    path = manifest_path(files)
+    assert path is not None
+    problems: list[Problem] = []
+    if (text := files.text(path)) and (base := _BASE.search(text)):
+        # Asked for before anything is parsed, so that an agent with a base is not parsed twice.
+        likely = _base_path(path, base[1], Origin(path, 1, 1), [])
+        if likely is not None and likely not in files.found:
+            return Need(elsewhere=frozenset({likely}))
+    chain = _chain(path, files, problems)
+    if isinstance(chain, Need):
+        return chain
+    if not chain or any(problem.level == "error" for problem in problems):
+        return Parsed(None, tuple(problems))
+    if not files.entry and (need := skill_files.needs("skills", files)):
+        return need
+    merged = merge_chain(chain, problems)
+    packages = skill_files.read_all("skills", files, problems) if not files.entry else ()
+    if any(problem.level == "error" for problem in problems):
+        return Parsed(None, tuple(problems))
+    agent = _agent(merged, problems)
+    source = Source(
+        ancestors=tuple(manifest.file for manifest in chain[1:]), manifest_hash=fingerprint(chain[0].values)
+    )
+    return Parsed(replace(agent, skills=packages, source=source), tuple(problems))
+
+
+# --- the chain of manifests ------------------------------------------------------------------------------
+
+
+def _chain(path: str, files: Files, problems: list[Problem]) -> list[Manifest] | Need:
+    """The manifest and its ancestors, nearest first; or what must be read to go on."""
+    chain: list[Manifest] = []
+    seen: list[str] = []
+    place: Origin | None = None
+    while True:
+        if path in seen or len(seen) > MAX_LEVELS:
+            assert place is not None
+            problems.append(_endless(seen, path, place))
+            return []
+        seen.append(path)
+        manifest = _one(path, files, problems, place)
+        if not isinstance(manifest, Manifest):
+            return manifest if isinstance(manifest, Need) else []
+        chain.append(manifest)
+        base = manifest.values["base"]
+        if not base:
+            return chain
+        place = manifest.where("base")
+        step = _base_path(manifest.file, base, place, problems)
+        if step is None:
+            return []
+        path = step
+
+
+def _endless(seen: list[str], path: str, place: Origin) -> Problem:
+    chain = " → ".join([*seen, path])
+    if path in seen:
+        text, hint = f"the agent inherits from itself: {chain}", "remove one `base`"
+    else:
+        text, hint = f"more than {MAX_LEVELS} levels of inheritance: {chain}", "flatten some of them"
+    return Problem("error", place.file, place.line, place.column, "base", text, hint)
+
+
+def _base_path(file: str, base: str, place: Origin, problems: list[Problem]) -> str | None:
+    """Where a base is. One that came from a URL or a registry cannot name local files."""
+
+    def refuse(text: str, hint: str) -> None:
+        problems.append(Problem("error", place.file, place.line, place.column, "base", text, hint))
+
+    if base.startswith("http://"):
+        refuse("a base is only fetched over https", "use https://, or a local path")
+        return None
+    if base.startswith(("https://", "ag1:")):
+        return base
+    if file.startswith("https://"):
+        return urljoin(file.partition("#")[0], base)
+    if file.startswith("ag1:"):
+        refuse(
+            f"{base!r} is a path, but {file} came from a registry, where paths lead nowhere",
+            "name an ag1: or https base",
+        )
+        return None
+    return beside(file, base)
+
+
+def _one(path: str, files: Files, problems: list[Problem], place: Origin | None) -> Manifest | Need | None:
+    """One manifest of the chain, with the prose beside it when it is a folder."""
+    found = files.found.get(path)
+    if found is None:
+        return Need(elsewhere=frozenset({path})) if place else Need(files=frozenset({path}))
+    folder: str | None = None if files.entry or place else ""
+    if isinstance(found, Folder):
+        folder = path
+        names = [name for name in ("agent.yaml", "agent.yml") if name in found.names]
+        path = f"{folder}/{names[0]}" if names else f"{folder}/agent.yaml"
+        found = files.found.get(path)
+        if found is None:
+            return Need(elsewhere=frozenset({path}))
+    if not isinstance(found, File):
+        why = found if isinstance(found, Absent) else Absent("missing")
+        where = place or Origin(path, 1, 1)
+        problems.append(absence("error", path, why, file=where.file, line=where.line, column=where.column, at="base"))
+        return None
+    return _read(path, found.text, folder, files, problems, elsewhere=place is not None)
+
+
+def _read(
+    path: str, text: str, folder: str | None, files: Files, problems: list[Problem], *, elsewhere: bool
+) -> Manifest | Need | None:
+    prose: dict[str, str | None] = {"SOUL.md": None, "RULES.md": None}
+    if folder is not None:
+        wanted = {name: posixpath.join(folder, name) for name in prose if name in files.names(folder)}
+        unseen = frozenset(wanted.values()) - files.found.keys()
+        if unseen:
+            return Need(elsewhere=unseen) if elsewhere else Need(files=unseen)
+        for name, where in wanted.items():
+            entry = files.found[where]
+            if isinstance(entry, File):
+                prose[name] = entry.text
+            elif isinstance(entry, Absent):
+                problems.append(absence("error", where, entry, file=path, line=1, column=1, at=name))
+    reader = Reader(path, unknown="warning")
+    if _OTHER.search(text) and not _VERSION.search(text) and elsewhere:
+        reader.error((1, 1), "apiVersion", f"{path} is not an agentspec manifest", "a base must be one")
+    manifest = read_manifest(reader, text, soul=prose["SOUL.md"], rules=prose["RULES.md"])
+    if manifest is not None and path.startswith("ag1:") and fingerprint(manifest.values) != path:
+        found = fingerprint(manifest.values)
+        reader.error((1, 1), "base", f"the registry's copy of {path} is {found}", "store the right manifest again")
+    problems.extend(reader.problems)
+    if manifest is not None:
+        for name, key in (("SOUL.md", "soul"), ("RULES.md", "rules")):
+            if prose[name] is not None:
+                manifest.at[key] = Origin(posixpath.join(folder or "", name), 1, 1)
+    return manifest
+
+
+# --- from manifest to Agent ------------------------------------------------------------------------------
+
+
+def _agent(merged: Merged, problems: list[Problem]) -> Agent:
+    values = merged.values
+    behavior, watch = values["behavior"], values["observability"]
+    origins = homes(merged.at, _HOMES)
+    prompt = tuple(_prompt(merged, origins))
+    return Agent(
+        name=values["name"],
+        version=values["version"],
+        author=values["author"],
+        license=values["license"],
+        description=values["description"],
+        tags=tuple(values["tags"]),
+        model=_model(values),
+        prompt=prompt,
+        tools=tuple(_tools(merged, origins)),
+        abstract_skills=tuple(_skill(entry) for entry in values["skills"]),
+        memory=Memory(
+            long_term={"none": None, "local": "filesystem"}.get(values["memory"]["long_term"], "external"),
+            working=values["memory"]["working"],
+            shared=values["memory"]["shared"],
+        ),
+        trust=Trust(**{**values["trust"], "scope": tuple(values["trust"]["scope"])}),
+        limits=Limits(
+            steps=behavior["max_steps"],
+            session_steps=watch["step_limit"],
+            cost_usd=watch["cost_limit"],
+            on_exceed=watch["on_exceed"],
+            on_error=behavior["on_error"],
+        ),
+        trace=watch["trace"],
+        expose=tuple(Interface(**entry) for entry in values["expose"]),
+        auth=Auth(
+            strategy=values["auth"]["strategy"],
+            providers={name: Provider(key_from=entry["from_"]) for name, entry in values["auth"]["providers"].items()},
+        ),
+        extensions=values["extensions"],
+        extra={"agentspec": extra} if (extra := _extra(merged, problems)) else {},
+        origins=origins,
+    )
+
+
+def _model(values: Values) -> ModelChoice:
+    model = values["model"]
+    candidates = []
+    for wanted in model["preferred"]:
+        provider, _, name = wanted.partition("/")
+        candidates.append(ModelRef(provider, name))
+    return ModelChoice(
+        candidates=tuple(candidates),
+        capability=model["capability"],
+        fallback=model["fallback"],
+        temperature=values["behavior"]["temperature"],
+        context=model["context"],
+    )
+
+
+def _prompt(merged: Merged, origins: dict[str, Origin]) -> Iterator[PromptPart]:
+    behavior = merged.values["behavior"]
+    parts: list[tuple[PromptPart, Origin | None]] = []
+    if merged.soul:
+        parts.append((PromptPart("soul", merged.soul[0], merged.soul[1].file), merged.soul[1]))
+    if behavior["persona"]:
+        parts.append((PromptPart("persona", behavior["persona"]), merged.at.get("behavior.persona")))
+    for index, trait in enumerate(behavior["traits"]):
+        where = merged.at.get(f"behavior.traits[{index}]") or merged.at.get("behavior.traits")
+        parts.append((PromptPart("trait", trait), where))
+    if (behavior["system_override"] or "").strip():
+        text = behavior["system_override"].strip()
+        parts.append((PromptPart("override", text), merged.at.get("behavior.system_override")))
+    for text, where in merged.rules:
+        parts.append((PromptPart("rules", text, where.file), where))
+    for index, (part, origin) in enumerate(parts):
+        if origin:
+            origins[f"prompt[{index}]"] = origin
+        yield part
+
+
+def _tools(merged: Merged, origins: dict[str, Origin]) -> Iterator[Tool]:
+    tools = merged.values["tools"]
+    servers: list[tuple[Tool, str]] = [(_server(entry), f"tools.mcp[{n}]") for n, entry in enumerate(tools["mcp"])]
+    native: list[tuple[Tool, str]] = [
+        (BuiltinTool(name), f"tools.native[{n}]") for n, name in enumerate(tools["native"])
+    ]
+    for index, (tool, path) in enumerate(servers + native):
+        if origin := merged.at.get(path) or merged.at.get(path.partition("[")[0]):
+            origins[f"tools[{index}]"] = origin
+        yield tool
+
+
+_TRANSPORTS = ("stdio", "http", "streamable-http")
+
+
+def _server(entry: Json) -> McpServer:
+    """An MCP entry: a well-known name, `{name: {settings}}`, or `{name: …, command: …}`."""
+    if isinstance(entry, str):
+        return McpServer(entry)
+    if len(entry) == 1:
+        ((name, settings),) = entry.items()
+        if isinstance(settings, dict) and settings:
+            return McpServer(name, config=settings)
+    if isinstance(entry.get("name"), str):
+        server = _named_server(entry)
+        if server is not None:
+            return server
+    return McpServer(next(iter(entry), ""), raw=entry)
+
+
+def _named_server(entry: dict[str, Any]) -> McpServer | None:
+    texts = {key: entry[key] for key in ("command", "url") if key in entry}
+    maps = {key: entry[key] for key in ("env", "headers") if key in entry}
+    args = entry.get("args", [])
+    known = {"name", "transport", "args", *texts, *maps}
+    fine = (
+        all(isinstance(value, str) for value in texts.values())
+        and all(isinstance(m, dict) and all(isinstance(v, str) for v in m.values()) for m in maps.values())
+        and isinstance(args, list)
+        and all(isinstance(arg, str) for arg in args)
+        and entry.get("transport", "stdio") in _TRANSPORTS
+        and len(entry) > 1
+        and not (entry.keys() - known)
+    )
+    if not fine:
+        return None
+    return McpServer(entry["name"], entry.get("transport"), args=tuple(args), **texts, **maps)
+
+
+def _skill(entry: Json) -> AbstractSkill:
+    if isinstance(entry, str):
+        return AbstractSkill(entry)
+    if isinstance(entry.get("name"), str) and entry.keys() == {"name", "requires"} and entry["requires"] is not None:
+        return AbstractSkill(entry["name"], requires=entry["requires"])
+    name = entry.get("name")
+    return AbstractSkill(name if isinstance(name, str) else next(iter(entry), ""), raw=entry)
+
+
+def _extra(merged: Merged, problems: list[Problem]) -> dict[str, Json]:
+    """What the model has no home for."""
+    values = merged.values
+    kept = dict(merged.extra)
+    for name in ("agents", "pipeline"):
+        if values[name]:
+            kept[name] = values[name]
+            where = merged.at[name]
+            text = f"{name} is read and kept, but nothing is done with it"
+            problems.append(Problem("warning", where.file, where.line, where.column, name, text))
+    if values["apiVersion"] != "agent/v1":
+        kept["apiVersion"] = values["apiVersion"]
+        where = merged.at["apiVersion"]
+        text = f"apiVersion is {values['apiVersion']!r}; it is read as agent/v1"
+        problems.append(Problem("warning", where.file, where.line, where.column, "apiVersion", text, "write agent/v1"))
+    return kept

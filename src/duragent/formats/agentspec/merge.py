@@ -1,0 +1,250 @@
+"""agentspec inheritance: a chain of manifests, nearest ancestor last, becomes one.
+
+What a child says wins, key by key; what it does not say is inherited. Trust can only narrow. The rules of
+all ancestors accumulate, the soul is the nearest one. The reference differs (it drops the child's model,
+wipes behaviour by omission and lets a child replace the rules); docs/formats/agentspec.md says where.
+"""
+
+import posixpath
+from collections.abc import Sequence
+from typing import Any
+
+from duragent.agent import Json, Origin
+from duragent.formats.agentspec.manifest import Manifest, Values
+from duragent.formats.fields import parent as section_of
+from duragent.formats.shape import Problem
+
+_ORDER = {
+    "filesystem": ("none", "read-only", "scoped", "full"),
+    "network": ("none", "scoped", "allowed"),
+    "exec": ("none", "sandboxed", "full"),
+}
+_OWN = ("apiVersion", "name", "version", "base", "merge", "soul", "rules")
+_MAPS = ("agents", "extensions")
+
+
+class Merged:
+    """The effective manifest. `rules` are those of every ancestor, the oldest first, with where they stand."""
+
+    def __init__(self, first: Manifest) -> None:
+        self.values: Values = dict(first.values)
+        self.at: dict[str, Origin] = dict(first.at)
+        self.extra: dict[str, Json] = dict(first.extra)
+        self.rules: list[tuple[str, Origin]] = []
+        self.soul: tuple[str, Origin] | None = None
+        # Where this round's child replaces what stood there, and where it only adds to it.
+        self.taken: set[str] = set()
+        self.joined: set[str] = set()
+        self.added: dict[str, Origin] = {}
+        self.take_prose(first)
+
+    def take_prose(self, manifest: Manifest) -> None:
+        if (manifest.values["rules"] or "").strip():
+            self.rules.append((manifest.values["rules"].strip(), manifest.where("rules")))
+        if (manifest.values["soul"] or "").strip():
+            self.soul = (manifest.values["soul"].strip(), manifest.where("soul"))
+
+
+def merge_chain(chain: Sequence[Manifest], problems: list[Problem]) -> Merged:
+    """`chain` begins with the agent itself and ends with its oldest ancestor."""
+    merged = Merged(chain[-1])
+    for child in reversed(chain[:-1]):
+        _check_trust(merged, child, problems)
+        _merge(merged, child, problems)
+    return merged
+
+
+def _merge(merged: Merged, child: Manifest, problems: list[Problem]) -> None:
+    parent = merged.values
+    values: Values = {name: child.values[name] for name in _OWN}
+    for name in child.values:
+        if name in _OWN:
+            continue
+        if name == "skills":
+            values[name] = _merge_skills(merged, child)
+        elif name == "tools":
+            values[name] = _merge_tools(merged, child, problems)
+        elif name in _MAPS:
+            values[name] = _union(parent[name], child.values[name])
+            merged.joined.add(name)
+        elif type(parent[name]) is dict:
+            values[name] = _merge_section(merged, child, name)
+        else:
+            values[name] = child.values[name] if child.said(name) else parent[name]
+            if child.said(name):
+                merged.taken.add(name)
+    for name in _OWN:
+        merged.taken.add(name)
+    merged.values = values
+    merged.extra = _union(merged.extra, child.extra)
+    merged.take_prose(child)
+    _settle_places(merged, child)
+
+
+def _merge_section(merged: Merged, child: Manifest, name: str) -> Values:
+    """Key by key. `behavior: append` adds traits to the parent's; `auth.providers` are joined by name."""
+    parent, mine = merged.values[name], child.values[name]
+    found: Values = {}
+    for key in mine:
+        path = f"{name}.{key}"
+        if not child.said(path):
+            found[key] = parent[key]
+            continue
+        if path == "auth.providers":
+            found[key] = {**parent[key], **mine[key]}
+            merged.joined.add(path)
+        elif path == "behavior.traits" and child.values["merge"]["behavior"] == "append":
+            found[key] = _append(merged, child, path, parent[key], mine[key])
+        else:
+            found[key] = mine[key]
+            merged.taken.add(path)
+    return found
+
+
+def _merge_skills(merged: Merged, child: Manifest) -> list[Json]:
+    parent, mine = merged.values["skills"], child.values["skills"]
+    if not child.said("skills"):
+        return list(parent)
+    match child.values["merge"]["skills"]:
+        case "append":
+            return _append(merged, child, "skills", parent, mine)
+        case "restrict":
+            return _keep(merged, child, "skills", mine, lambda skill: skill in parent)
+        case _:
+            merged.taken.add("skills")
+            return list(mine)
+
+
+def _merge_tools(merged: Merged, child: Manifest, problems: list[Problem]) -> Values:
+    parent, mine = merged.values["tools"], child.values["tools"]
+    how = child.values["merge"]["tools"]
+    found: Values = {}
+    for key in ("mcp", "native"):
+        path = f"tools.{key}"
+        if not child.said(path):
+            found[key] = list(parent[key])
+        elif how == "override":
+            merged.taken.add(path)
+            found[key] = list(mine[key])
+        elif how == "restrict":
+            known = {entry_name(entry) for entry in parent[key]}
+            kept = _keep(merged, child, path, mine[key], lambda entry, known=known: entry_name(entry) in known)
+            found[key] = [_parents_own(entry, parent[key], child, path, problems) for entry in kept]
+        else:
+            new = [entry for entry in mine[key] if _is_new(entry, parent[key], child, path, problems)]
+            found[key] = _append(merged, child, path, parent[key], new)
+    return found
+
+
+def _is_new(entry: Json, parents: list[Json], child: Manifest, path: str, problems: list[Problem]) -> bool:
+    if entry_name(entry) not in {entry_name(each) for each in parents}:
+        return True
+    _parents_own(entry, parents, child, path, problems)
+    return False
+
+
+def _parents_own(entry: Json, parents: list[Json], child: Manifest, path: str, problems: list[Problem]) -> Json:
+    """The parent's entry of the same name: neither appending nor restricting may change its settings."""
+    name = entry_name(entry)
+    own = next(each for each in parents if entry_name(each) == name)
+    if isinstance(entry, dict) and entry != own:
+        where = child.where(path)
+        text = f"the base already sets up {name!r}; its settings stay"
+        hint = "use `merge: {tools: override}` to replace them"
+        problems.append(Problem("warning", where.file, where.line, where.column, path, text, hint))
+    return own
+
+
+def entry_name(entry: Json) -> str:
+    """What an MCP entry is called: itself, its `name`, or its first key."""
+    if isinstance(entry, dict):
+        named = entry.get("name")
+        return named if isinstance(named, str) else next(iter(entry), "")
+    return str(entry)
+
+
+def _append(merged: Merged, child: Manifest, path: str, parent: list[Json], mine: list[Json]) -> list[Json]:
+    found = []
+    for value in parent:
+        if value not in found:
+            found.append(value)
+    for value in mine:
+        if value not in found:
+            merged.added[f"{path}[{len(found)}]"] = child.where(path)
+            found.append(value)
+    merged.added.setdefault(path, merged.at.get(path) or child.where(path))
+    return found
+
+
+def _keep(merged: Merged, child: Manifest, path: str, mine: list[Json], allowed: Any) -> list[Json]:
+    merged.taken.add(path)
+    return [value for value in mine if allowed(value)]
+
+
+def _union(parent: Json, mine: Json) -> Json:
+    if isinstance(parent, dict) and isinstance(mine, dict):
+        return {
+            name: _union(parent[name], mine[name])
+            if name in parent and name in mine
+            else mine.get(name, parent.get(name))
+            for name in (*parent, *(name for name in mine if name not in parent))
+        }
+    return mine
+
+
+def _settle_places(merged: Merged, child: Manifest) -> None:
+    """What the child replaced now stands where the child says it."""
+    mine = merged.taken | merged.joined
+    merged.at = {
+        **{path: origin for path, origin in merged.at.items() if not _covered(path, merged.taken)},
+        **{path: origin for path, origin in child.at.items() if _covered(path, mine)},
+        **merged.added,
+    }
+    merged.taken, merged.joined, merged.added = set(), set(), {}
+
+
+def _covered(path: str, sections: set[str]) -> bool:
+    while path:
+        if path in sections:
+            return True
+        path = section_of(path)
+    return False
+
+
+def _check_trust(merged: Merged, child: Manifest, problems: list[Problem]) -> None:
+    parent, mine = merged.values["trust"], child.values["trust"]
+    for axis, order in _ORDER.items():
+        path = f"trust.{axis}"
+        if child.said(path) and order.index(mine[axis]) > order.index(parent[axis]):
+            text = f"{path} is {mine[axis]}, wider than the {parent[axis]} that"
+            hint = f"at most {parent[axis]}"
+            problems.append(_wider(merged, child, path, f"{text} {_there(merged, path)} allows", hint))
+    if child.said("trust.scope") and (parent["scope"] or parent["filesystem"] == "scoped"):
+        for index, scope in enumerate(mine["scope"]):
+            if not any(_within(scope, wide) for wide in parent["scope"]):
+                text = f"the scope {scope!r} is outside the scope of {_there(merged, 'trust.scope')}"
+                hint = (
+                    "allowed: paths below " + ", ".join(parent["scope"]) if parent["scope"] else "the base allows none"
+                )
+                problems.append(_wider(merged, child, f"trust.scope[{index}]", text, hint))
+
+
+def _there(merged: Merged, path: str) -> str:
+    found = merged.at.get(path) or merged.at.get("trust") or merged.at.get("name")
+    said = f"its base ({found})" if found else "its base"
+    return said if path in merged.at else f"{said[:-1]}, by default)" if found else said
+
+
+def _wider(merged: Merged, child: Manifest, path: str, text: str, hint: str) -> Problem:
+    where = child.where(path)
+    return Problem("error", where.file, where.line, where.column, path, text, hint)
+
+
+def _within(path: str, wide: str) -> bool:
+    """Whether `path` is `wide` or below it. A path that climbs out with `..` is below nothing but itself."""
+    inner, outer = posixpath.normpath(path), posixpath.normpath(wide)
+    if inner == outer:
+        return True
+    if inner == ".." or inner.startswith("../") or posixpath.isabs(inner) != posixpath.isabs(outer):
+        return False
+    return outer in (".", "/") or inner.startswith(outer + "/")

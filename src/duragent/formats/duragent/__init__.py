@@ -1,0 +1,455 @@
+"""The Duragent format: agent.yaml with `apiVersion: duragent/…`, and what lies beside it.
+
+Prose files, policy.yaml and policy.local.yaml, skills/*/SKILL.md, tools/*/run*. The fields are in
+`fields.py`, writing in `write.py`.
+"""
+
+import posixpath
+import re
+from typing import Any
+
+from msgspec import convert
+from msgspec.structs import replace
+
+from duragent.agent import (
+    Access,
+    Agent,
+    BuiltinTool,
+    CliTool,
+    DiscoveredTool,
+    Limits,
+    McpServer,
+    Memory,
+    ModelChoice,
+    ModelRef,
+    Notify,
+    Origin,
+    Policy,
+    PolicyTier,
+    PromptPart,
+    Schedule,
+    SessionRules,
+    Skill,
+    Tool,
+    Trigger,
+)
+from duragent.formats import skills as skill_files
+from duragent.formats.cron import check_cron
+from duragent.formats.duragent.fields import MANIFEST, POLICY, SCHEMAS, VERSIONS
+from duragent.formats.duragent.variables import check_variables
+from duragent.formats.duragent.write import render
+from duragent.formats.fields import BAD, Reader, did_you_mean, homes, read_yaml
+from duragent.formats.shape import Absent, Blob, File, Files, Folder, Need, Parsed, Problem, absence, normal
+
+__all__ = ["SCHEMAS", "claims", "parse", "render"]
+
+_VERSION = re.compile(r"^[\"']?apiVersion[\"']?\s*:\s*[\"']?duragent/", re.MULTILINE)
+_OTHER = re.compile(r"^[\"']?(?:apiVersion[\"']?\s*:\s*[\"']?agent/|component_type[\"']?\s*:)", re.MULTILINE)
+_SHAPE = re.compile(r"^(?:metadata|spec)\s*:", re.MULTILINE)
+_SEMVER = re.compile(r"\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?")
+_RULE = re.compile(r"(?:bash|builtin|cli|mcp|script|\*):.*", re.DOTALL)
+_PROSE = ("soul", "system_prompt", "instructions")
+
+_HOMES = {
+    "metadata": "",
+    "spec.model.provider": "model.candidates[0].provider",
+    "spec.model.name": "model.candidates[0].name",
+    "spec.model.base_url": "model.candidates[0].base_url",
+    "spec.model.max_tokens": "model.max_output_tokens",
+    "spec.model": "model",
+    "spec.session.max_tool_iterations": "limits.tool_iterations",
+    "spec.session.max_background_runtime": "limits.background_seconds",
+    "spec.session": "session",
+    "spec.access": "access",
+    "spec.memory.backend": "memory.long_term",
+    "spec.memory.short_term.backend": "memory.short_term",
+    "spec.memory.short_term.max_tokens": "memory.short_term_max_tokens",
+    "spec.memory.long_term.backend": "memory.long_term",
+    "spec.tools": "tools",
+    "spec.skills_dir": "skills_dir",
+}
+
+
+def manifest_path(files: Files) -> str:
+    if files.entry:
+        return files.entry
+    return "agent.yaml" if "agent.yaml" in files.names() else "agent.yml"
+
+
+def claims(files: Files) -> str | None:
+    path = manifest_path(files)
+    text = files.text(path) or ""
+    if _VERSION.search(text):
+        return f"apiVersion duragent/… in {path}"
+    if _SHAPE.search(text) and not _OTHER.search(text):
+        return f"`metadata:` and `spec:` in {path}"
+    return None
+
+
+def parse(files: Files) -> Parsed | Need:
+    path = manifest_path(files)
+    reader = Reader(path)
+    text = files.text(path)
+    assert text is not None
+    node = read_yaml(reader, text, "1.2")
+    said: Any = MANIFEST.read(node, "", reader) if node is not None else BAD
+    if node is None and reader.ok():
+        reader.error((1, 1), "", f"{path} is empty", "begin with `apiVersion: duragent/v1alpha1`")
+    if said is BAD:
+        return Parsed(None, tuple(reader.problems))
+    spec = said.get("spec", {})
+    if need := _needs(spec, files):
+        return need
+    return _Folder(files, reader, said).parsed()
+
+
+# --- what must be read -----------------------------------------------------------------------------------
+
+
+def _needs(spec: dict[str, Any], files: Files) -> Need | None:
+    texts = {normal(spec[key]) for key in _PROSE if key in spec}
+    texts |= {normal(each["path"]) for each in spec.get("bootstrap", ()) if "path" in each}
+    texts |= {name for name in ("policy.yaml", "policy.local.yaml") if name in files.names()}
+    blobs = {normal(path) for path in _tool_files(spec)}
+    elsewhere = {f"{normal(each['path'])}/SKILL.md" for each in spec.get("skills", ()) if "path" in each}
+    need = Need(
+        files=frozenset(texts),
+        folders=frozenset({"tools/**"}),
+        blobs=frozenset(blobs - texts),
+        elsewhere=frozenset(elsewhere),
+    ).without(files.found)
+    if need:
+        return need
+    found = frozenset(f"tools/{name}" for name in files.names("tools/**") if not name.endswith("/"))
+    if need := Need(blobs=found).without(files.found):
+        return need
+    return skill_files.needs(_skills_dir(spec), files)
+
+
+def _skills_dir(spec: dict[str, Any]) -> str:
+    return normal(spec.get("skills_dir", "./skills/")) or "."
+
+
+def _tool_files(spec: dict[str, Any]) -> list[str]:
+    """Files that declared tools name: scripts and their READMEs."""
+    found = []
+    for tool in spec.get("tools", ()):
+        found += [tool["readme"]] if "readme" in tool else []
+        if script := script_of(tool.get("command", tool.get("server", ""))):
+            found.append(script)
+    return found
+
+
+def script_of(command: str) -> str | None:
+    """The file a command names, if it is one beside the agent: `./tools/x.sh --fast` → `./tools/x.sh`."""
+    first = command.split(maxsplit=1)[0] if command.strip() else ""
+    return first if first.startswith(("./", "../")) or ("/" in first and not first.startswith("/")) else None
+
+
+# --- from what was read to an Agent ----------------------------------------------------------------------
+
+
+class _Folder:
+    """One agent folder with everything it needs in hand."""
+
+    def __init__(self, files: Files, reader: Reader, said: dict[str, Any]) -> None:
+        self.files, self.reader, self.said = files, reader, said
+        self.spec: dict[str, Any] = said.get("spec", {})
+        self.metadata: dict[str, Any] = said.get("metadata", {})
+        self.problems: list[Problem] = []
+        self.origins: dict[str, Origin] = {}
+
+    def parsed(self) -> Parsed:
+        self.check_head()
+        prompt = self.prompt()
+        tools = self.tools()
+        skills = self.skills()
+        triggers, schedules = self.triggers(skills)
+        policy = Policy(agent=self.policy("policy.yaml", "agent"), local=self.policy("policy.local.yaml", "local"))
+        model = self.model()
+        problems = (*self.reader.problems, *self.problems)
+        if any(problem.level == "error" for problem in problems):
+            return Parsed(None, problems)
+        session = dict(self.spec.get("session", {}))
+        agent = Agent(
+            name=self.metadata["name"],
+            description=self.metadata.get("description"),
+            version=self.metadata.get("version"),
+            labels=self.metadata.get("labels", {}),
+            a2a=self.metadata.get("a2a", {}),
+            model=model,
+            prompt=prompt,
+            templates="variables" if any(check_variables(part.text)[0] for part in prompt) else "none",
+            tools=tools,
+            skills_dir=self.spec.get("skills_dir"),
+            skills=skills,
+            memory=self.memory(),
+            limits=Limits(
+                tool_iterations=session.pop("max_tool_iterations", Limits().tool_iterations),
+                background_seconds=session.pop("max_background_runtime", None),
+            ),
+            session=convert(session, SessionRules),
+            access=convert(self.spec["access"], Access) if "access" in self.spec else None,
+            policy=policy,
+            schedules=schedules,
+            triggers=triggers,
+            extra=self.extra(),
+            origins={key.removeprefix("."): o for key, o in (homes(self.reader.at, _HOMES) | self.origins).items()},
+        )
+        return Parsed(agent, problems)
+
+    def place(self, path: str) -> tuple[int, int]:
+        return self.reader.position(path)
+
+    def check_head(self) -> None:
+        version = self.said.get("apiVersion")
+        if version is not None and version not in VERSIONS:
+            hint = did_you_mean(version, VERSIONS) or f"write {VERSIONS[0]}"
+            self.reader.error(self.place("apiVersion"), "apiVersion", f"apiVersion {version!r} is not known", hint)
+        elif version not in (None, VERSIONS[0]):
+            self.reader.warning(
+                self.place("apiVersion"),
+                "apiVersion",
+                f"{version} is read as {VERSIONS[0]}",
+                "no later version is published",
+            )
+        release = self.metadata.get("version")
+        if release is not None and not _SEMVER.fullmatch(release):
+            self.reader.warning(
+                self.place("metadata.version"),
+                "metadata.version",
+                f"{release!r} is not a semantic version",
+                "e.g. 1.0.0",
+            )
+
+    def model(self) -> ModelChoice:
+        said = dict(self.spec.get("model", {}))
+        if not said and "spec" in self.said and "model" not in self.spec:
+            text = "the agent names no model; the default of the machine is used"
+            self.reader.warning(self.place("spec"), "spec.model", text, "add `model:` with provider and name")
+        if "max_tokens" in said:
+            older = said.pop("max_tokens")
+            said.setdefault("max_output_tokens", older)
+            self.reader.warning(
+                self.place("spec.model.max_tokens"),
+                "spec.model.max_tokens",
+                "max_tokens is the older name",
+                "write max_output_tokens",
+            )
+        ref = {key: said.pop(key, None) for key in ("provider", "name", "base_url")}
+        candidates = (
+            (ModelRef(ref["provider"], ref["name"], ref["base_url"]),) if ref["provider"] and ref["name"] else ()
+        )
+        return ModelChoice(candidates=candidates, **said)
+
+    def prompt(self) -> tuple[PromptPart, ...]:
+        parts: list[PromptPart] = []
+        for key in _PROSE:
+            if key in self.spec:
+                self.add_part(parts, PromptPart(key, "", self.spec[key], required=True), f"spec.{key}")  # type: ignore[arg-type]
+        for index, each in enumerate(self.spec.get("bootstrap", ())):
+            if "path" in each:
+                part = PromptPart(
+                    "bootstrap",
+                    "",
+                    each["path"],
+                    max_tokens=each.get("max_tokens"),
+                    required=each.get("required", False),
+                )
+                self.add_part(parts, part, f"spec.bootstrap[{index}].path")
+        return tuple(parts)
+
+    def add_part(self, parts: list[PromptPart], part: PromptPart, at: str) -> None:
+        path = normal(part.path or "")
+        entry = self.files.found.get(path)
+        if not isinstance(entry, File):
+            self.absent(path, entry, at, "error" if part.required else "warning")
+            if part.kind != "bootstrap":
+                return
+        text = entry.text.strip() if isinstance(entry, File) else ""
+        if isinstance(entry, File):
+            if not text:
+                self.problems.append(Problem("warning", path, 1, 1, at, f"{path} is empty", "write something into it"))
+            for line, column, name, hint in check_variables(entry.text)[1]:
+                problem = Problem("warning", path, line, column, at, f"unknown variable {name}", hint)
+                self.problems.append(problem)
+        self.origins[f"prompt[{len(parts)}]"] = Origin(path, 1, 1)
+        kept = replace(part, text=text)
+        parts.append(kept if part.kind == "bootstrap" else replace(kept, required=False))
+
+    def absent(self, path: str, entry: object, at: str, level: Any) -> None:
+        why = entry if isinstance(entry, Absent) else Absent("missing")
+        line, column = self.place(at)
+        self.problems.append(absence(level, path, why, file=self.reader.file, line=line, column=column, at=at))
+
+    def tools(self) -> tuple[Tool, ...]:
+        found: list[Tool] = []
+        for index, said in enumerate(self.spec.get("tools", ())):
+            if (tool := self.tool(said, f"spec.tools[{index}]")) is not None:
+                found.append(tool)
+        names: set[str] = set()
+        for index, tool in enumerate(found):
+            name = getattr(tool, "name", "")
+            if name in names:
+                at = f"spec.tools[{index}]"
+                self.reader.error(self.place(at), at, f"two tools are called {name!r}", "rename one")
+            names.add(name)
+        return (*found, *self.discovered(names, len(found)))
+
+    def tool(self, said: dict[str, Any], at: str) -> Tool | None:
+        if "name" not in said:
+            return None
+        name = said["name"]
+        if said["type"] == "builtin":
+            return BuiltinTool(name)
+        if said["type"] == "mcp":
+            server = said.get("server", "")
+            if server.startswith(("http://", "https://")):
+                return McpServer(name, url=server, config=said.get("config", {}))
+            if script := script_of(server):
+                self.check_script(normal(script), f"{at}.server")
+            return McpServer(name, command=server, config=said.get("config", {}))
+        command = said.get("command", "")
+        if script := script_of(command):
+            self.check_script(normal(script), f"{at}.command")
+        if "readme" in said and not isinstance(self.files.found.get(normal(said["readme"])), Blob | File):
+            path = normal(said["readme"])
+            self.absent(path, self.files.found.get(path), f"{at}.readme", "warning")
+        return CliTool(name, command, said.get("description", ""), said.get("readme"))
+
+    def check_script(self, path: str, at: str) -> None:
+        entry = self.files.found.get(path)
+        if not isinstance(entry, Blob | File):
+            self.absent(path, entry, at, "error")
+        elif not entry.executable:
+            self.reader.warning(self.place(at), at, f"{path} is not executable", f"chmod +x {path}")
+
+    def discovered(self, taken: set[str], index: int) -> list[Tool]:
+        """`tools/<name>/run` or `run.*`. A declared tool of the same name wins."""
+        listing = self.files.found.get("tools/**")
+        if isinstance(listing, Absent) and listing.why != "missing":
+            self.problems.append(absence("error", "tools", listing, file="tools", line=1, column=1, at="tools"))
+        names = listing.names if isinstance(listing, Folder) else ()
+        found: list[Tool] = []
+        for folder in (name[:-1] for name in names if name.endswith("/") and name.count("/") == 1):
+            runs = [n for n in names if re.fullmatch(re.escape(folder) + r"/run(?:\.[^/]+)?", n)]
+            if not runs or folder in taken:
+                continue
+            path = f"tools/{runs[0]}"
+            entry = self.files.found.get(path)
+            if isinstance(entry, Blob) and not entry.executable:
+                problem = Problem("warning", path, 1, 1, "tools", f"{path} is not executable", f"chmod +x {path}")
+                self.problems.append(problem)
+            elif isinstance(entry, Absent):
+                self.problems.append(absence("error", path, entry, file=path, line=1, column=1, at="tools"))
+            readme = f"tools/{folder}/README.md" if f"{folder}/README.md" in names else None
+            self.origins[f"tools[{index + len(found)}]"] = Origin(path, 1, 1)
+            found.append(DiscoveredTool(folder, f"./{path}", f"./{readme}" if readme else None))
+        return found
+
+    def skills(self) -> tuple[Skill, ...]:
+        found = list(skill_files.read_all(_skills_dir(self.spec), self.files, self.problems))
+        if "skills_dir" in self.spec and f"{_skills_dir(self.spec)}/**" in self.files.found:
+            entry = self.files.found[f"{_skills_dir(self.spec)}/**"]
+            if isinstance(entry, Absent) and entry.why == "missing":
+                self.absent(_skills_dir(self.spec), entry, "spec.skills_dir", "warning")
+        for index, said in enumerate(self.spec.get("skills", ())):
+            at = f"spec.skills[{index}]"
+            if ("path" in said) == ("url" in said):
+                self.reader.error(self.place(at), at, f"{at} needs `path` or `url`, and not both")
+            elif "url" in said:
+                found += self.remote_skill(said["url"], at)
+            else:
+                page = f"{normal(said['path'])}/SKILL.md"
+                skill = skill_files.read_one(page, self.files, self.problems)
+                found += [skill] if skill else []
+        return tuple(found)
+
+    def remote_skill(self, url: str, at: str) -> list[Skill]:
+        if not url.startswith("https://"):
+            self.reader.error(self.place(at), f"{at}.url", f"{url!r} is not an https address", "use https://")
+            return []
+        return [Skill(name=posixpath.basename(url.rstrip("/").partition("#")[0]), path=url)]
+
+    def triggers(self, skills: tuple[Skill, ...]) -> tuple[tuple[Trigger, ...], tuple[Schedule, ...]]:
+        known = [skill.name for skill in skills]
+        triggers: list[Trigger] = []
+        schedules: list[Schedule] = []
+        for index, said in enumerate(self.spec.get("triggers", ())):
+            at = f"spec.triggers[{index}]"
+            if ("pattern" in said) == ("schedule" in said):
+                self.reader.error(self.place(at), at, f"{at} needs `pattern` or `schedule`, and not both")
+                continue
+            skill = said.get("skill", "")
+            if skill and skill not in known:
+                hint = did_you_mean(skill, known) or (
+                    "known: " + ", ".join(known) if known else "the agent has no skills"
+                )
+                self.reader.error(self.place(f"{at}.skill"), f"{at}.skill", f"there is no skill {skill!r}", hint)
+            if "pattern" in said:
+                self.origins[f"triggers[{len(triggers)}]"] = self.reader.at[at]
+                triggers.append(Trigger(said["pattern"], skill))
+                continue
+            if wrong := check_cron(said["schedule"]):
+                self.reader.error(self.place(f"{at}.schedule"), f"{at}.schedule", wrong, 'e.g. "0 20 * * FRI"')
+            self.origins[f"schedules[{len(schedules)}]"] = self.reader.at[at]
+            schedules.append(Schedule(cron=said["schedule"], skill=skill))
+        return tuple(triggers), tuple(schedules)
+
+    def memory(self) -> Memory:
+        if "memory" not in self.spec:
+            return Memory()
+        said = self.spec["memory"]
+        short, long = said.get("short_term"), said.get("long_term", {})
+        backends = {value for value in (said.get("backend"), long.get("backend")) if value is not None}
+        return Memory(
+            short_term=short.get("backend", "buffer") if short is not None else None,
+            short_term_max_tokens=(short or {}).get("max_tokens"),
+            long_term=max(backends, default="filesystem"),
+        )
+
+    def policy(self, name: str, tier: str) -> PolicyTier | None:
+        entry = self.files.found.get(name)
+        if entry is None:
+            return None
+        if not isinstance(entry, File):
+            self.problems.append(
+                absence(
+                    "error",
+                    name,
+                    entry if isinstance(entry, Absent) else Absent("folder"),
+                    file=name,
+                    line=1,
+                    column=1,
+                    at="",
+                )
+            )
+            return None
+        reader = Reader(name)
+        node = read_yaml(reader, entry.text, "1.2")
+        said = POLICY.read(node, "", reader) if node is not None else {}
+        for kind in ("allow", "deny"):
+            for index, rule in enumerate(said.get(kind, ()) if said is not BAD else ()):
+                if not _RULE.fullmatch(rule):
+                    at = f"{kind}[{index}]"
+                    hint = "begin with bash:, builtin:, cli:, mcp: or *:"
+                    reader.warning(
+                        reader.position(at), at, f"the rule {rule!r} names no sort of tool; it matches any", hint
+                    )
+        self.problems += reader.problems
+        if said is BAD or not reader.ok():
+            return None
+        self.origins |= {f"policy.{tier}.{path}": origin for path, origin in reader.at.items()}
+        notify = said.get("notify")
+        return PolicyTier(
+            mode=said.get("mode"),
+            allow=tuple(said.get("allow", ())),
+            deny=tuple(said.get("deny", ())),
+            notify=convert(notify, Notify) if notify is not None else None,
+        )
+
+    def extra(self) -> dict[str, Any]:
+        kept = dict(self.reader.extra)
+        if "hooks" in self.spec:
+            kept["spec"] = {**kept.get("spec", {}), "hooks": self.spec["hooks"]}
+        return {"duragent": kept} if kept else {}

@@ -1,0 +1,236 @@
+"""Writes an Agent as a Duragent folder."""
+
+import posixpath
+from typing import Any
+
+from msgspec import to_builtins
+
+from duragent.agent import (
+    Access,
+    Agent,
+    BuiltinTool,
+    CliTool,
+    ContextRules,
+    DiscoveredTool,
+    Json,
+    Limits,
+    McpServer,
+    PolicyTier,
+    PromptPart,
+    SessionRules,
+    sentence,
+    spoken,
+)
+from duragent.formats.duragent.fields import BUILTINS, PROVIDERS, write_duration
+from duragent.formats.shape import Rendered, is_address, leaves, normal
+from duragent.formats.skills import render_skill
+from duragent.formats.write import dump_yaml
+
+_FILES = {"soul": "./SOUL.md", "system_prompt": "./SYSTEM_PROMPT.md", "instructions": "./INSTRUCTIONS.md"}
+_PROVIDERS = {"claude": "anthropic"}
+_GOES_TO = {"soul": "soul", "instructions": "instructions", "rules": "instructions"}
+_NOTES = {
+    "trust": "Duragent has policy.yaml instead; write rules by hand",
+    "abilities": "Duragent has policy.yaml instead; write rules by hand",
+    "limits.cost_usd": "Duragent has no limit in USD",
+    "limits.steps": "Duragent counts tool iterations; max_tool_iterations is set to it",
+    "limits.session_steps": "Duragent has no limit per session",
+    "limits.on_error": "Duragent has no such choice",
+    "limits.on_exceed": "Duragent has no such choice",
+    "model.candidates": "Duragent names one model, of openrouter, openai, anthropic or ollama",
+    "model.capability": "Duragent has no capability tiers",
+    "abstract_skills": "Duragent has skill packages, not abstract skills",
+    "prompt": "Duragent has soul, system_prompt and instructions; all text is in one of them",
+    "tools": "Duragent knows builtin, cli and mcp tools",
+    "commands": "Duragent has no commands",
+    "expose": "Duragent has no interfaces",
+    "auth": "Duragent finds keys by itself",
+    "extensions": "Duragent has no extensions",
+    "name": "a Duragent name has letters, digits and hyphens",
+}
+
+
+def render(agent: Agent) -> Rendered:
+    files: dict[str, str] = {}
+    copies: dict[str, str] = {}
+    executable: set[str] = set()
+    spec: dict[str, Json] = {"model": _model(agent)} | _prose(agent, files)
+    spec |= {"session": _session(agent), "access": _access(agent.access), "memory": _memory(agent)}
+    spec["tools"] = _tools(agent, copies, executable)
+    spec["skills_dir"] = agent.skills_dir
+    spec |= {"skills": _skills(agent, files, copies), "triggers": _triggers(agent)}
+    manifest: dict[str, Json] = {
+        "apiVersion": "duragent/v1alpha1",
+        "kind": "Agent",
+        "metadata": _said(
+            {
+                "name": _name(agent.name),
+                "description": agent.description,
+                "version": agent.version,
+                "labels": dict(agent.labels),
+                "a2a": dict(agent.a2a),
+            }
+        ),
+        "spec": _said(spec),
+    }
+    files["agent.yaml"] = dump_yaml(_with_extra(manifest, agent.extra.get("duragent", {})))
+    for name, tier in (("policy.yaml", agent.policy.agent), ("policy.local.yaml", agent.policy.local)):
+        if tier is not None:
+            files[name] = dump_yaml(_policy(tier))
+    return Rendered("", files, copies, frozenset(executable), _NOTES)
+
+
+def _said(values: dict[str, Json]) -> dict[str, Json]:
+    return {name: value for name, value in values.items() if value not in (None, [], {}, ())}
+
+
+def _with_extra(said: dict[str, Json], extra: Any) -> dict[str, Json]:
+    for name, value in extra.items():
+        below = said.get(name)
+        said[name] = _with_extra(dict(below), value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return said
+
+
+def _name(name: str) -> str:
+    clean = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name)
+    return clean.strip("-")[:128] or "agent"
+
+
+def _model(agent: Agent) -> Json:
+    model = agent.model
+    known = [(each, _PROVIDERS.get(each.provider, each.provider)) for each in model.candidates if each.name]
+    first, provider = next(((each, name) for each, name in known if name in PROVIDERS), (None, ""))
+    if first is None:
+        return None
+    values = {
+        "provider": provider,
+        "name": first.name,
+        "temperature": model.temperature if model.temperature != 0.7 else None,
+        "max_input_tokens": model.max_input_tokens,
+        "max_output_tokens": model.max_output_tokens,
+        "base_url": first.base_url,
+    }
+    return _said(values)
+
+
+def _prose(agent: Agent, files: dict[str, str]) -> dict[str, Json]:
+    """soul, system_prompt and instructions. Kinds of text Duragent does not know join the nearest of them."""
+    texts: dict[str, list[PromptPart]] = {"soul": [], "system_prompt": [], "instructions": []}
+    bootstrap: list[Json] = []
+    for index, part in enumerate(spoken(agent.prompt)):
+        if part.kind == "bootstrap":
+            path = part.path or f"./bootstrap-{index}.md"
+            files[normal(path)] = part.text + "\n"
+            bootstrap.append(_said({"path": path, "max_tokens": part.max_tokens, "required": part.required or None}))
+        else:
+            texts[_GOES_TO.get(part.kind, "system_prompt")].append(part)
+    named: dict[str, Json] = {}
+    for kind, parts in texts.items():
+        if parts:
+            own = parts[0].path if len(parts) == 1 and parts[0].kind == kind and parts[0].path else None
+            path = own if own and not leaves(normal(own)) and own.endswith(".md") else _FILES[kind]
+            files[normal(path)] = "\n\n".join(sentence(part) for part in parts) + "\n"
+            named[kind] = path
+    empty = [part for part in agent.prompt if part.kind == "bootstrap" and not part.text]
+    bootstrap += [_said({"path": part.path, "max_tokens": part.max_tokens}) for part in empty]
+    return named | {"bootstrap": bootstrap}
+
+
+def _changed(value: Any, default: Any) -> dict[str, Json]:
+    """Only what differs from the default."""
+    new, old = to_builtins(value), to_builtins(default)
+    return {name: each for name, each in new.items() if each != old[name]}
+
+
+def _session(agent: Agent) -> dict[str, Json]:
+    said = _changed(agent.session, SessionRules())
+    if "context" in said:
+        said["context"] = _changed(agent.session.context, ContextRules())
+    iterations = agent.limits.tool_iterations if agent.limits.steps is None else agent.limits.steps
+    if iterations != Limits().tool_iterations and iterations > 0:
+        said["max_tool_iterations"] = iterations
+    if agent.limits.background_seconds is not None:
+        said["max_background_runtime"] = write_duration(agent.limits.background_seconds)
+    return said
+
+
+def _access(access: Access | None) -> Json:
+    """Written in full: what guards the agent should not depend on a default."""
+    if access is None:
+        return None
+    said = to_builtins(access)
+    if access.groups.queue.reject_message is None:
+        del said["groups"]["queue"]["reject_message"]
+    return said
+
+
+def _memory(agent: Agent) -> Json:
+    memory = agent.memory
+    if memory.short_term is None:
+        return {"backend": memory.long_term} if memory.long_term is not None else None
+    short = _said({"backend": memory.short_term, "max_tokens": memory.short_term_max_tokens})
+    return _said({"short_term": short, "long_term": {"backend": memory.long_term} if memory.long_term else None})
+
+
+def _tools(agent: Agent, copies: dict[str, str], executable: set[str]) -> list[Json]:
+    said: list[Json] = []
+    for tool in agent.tools:
+        if isinstance(tool, BuiltinTool) and tool.name in BUILTINS:
+            said.append({"type": "builtin", "name": tool.name})
+        elif isinstance(tool, CliTool):
+            entry = {"type": "cli", "name": tool.name, "command": tool.command}
+            said.append(entry | _said({"description": tool.description or None, "readme": tool.readme}))
+        elif isinstance(tool, McpServer) and tool.enabled and (server := _server(tool)):
+            said.append({"type": "mcp", "name": tool.name, "server": server} | _said({"config": dict(tool.config)}))
+        for name in _files_of(tool):
+            copies[normal(name)] = normal(name)
+    return said
+
+
+def _files_of(tool: object) -> list[str]:
+    """The files a tool brings along."""
+    if isinstance(tool, CliTool):
+        first = tool.command.split(maxsplit=1)[0] if tool.command.strip() else ""
+        script = [first] if "/" in first and not leaves(normal(first)) else []
+        return script + ([tool.readme] if tool.readme and not leaves(normal(tool.readme)) else [])
+    if isinstance(tool, DiscoveredTool):
+        return [tool.command, *([tool.readme] if tool.readme else [])]
+    return []
+
+
+def _server(tool: McpServer) -> str | None:
+    # A server with arguments or an environment cannot be said in one word; leaving half of it out would run
+    # something else than the owner wrote.
+    if tool.args or tool.env or tool.headers or tool.raw is not None:
+        return None
+    return tool.url or tool.command
+
+
+def _skills(agent: Agent, files: dict[str, str], copies: dict[str, str]) -> list[Json]:
+    said: list[Json] = []
+    home = normal(agent.skills_dir or "./skills/")
+    for skill in agent.skills:
+        if is_address(skill.path):
+            said.append({"url": skill.path})
+            continue
+        folder = posixpath.join(home, skill.name)
+        files[f"{folder}/SKILL.md"] = render_skill(skill)
+        for name in skill.files:
+            copies[f"{folder}/{name}"] = posixpath.join(posixpath.dirname(skill.path), name)
+    return said
+
+
+def _triggers(agent: Agent) -> list[Json]:
+    said: list[Json] = [{"pattern": trigger.pattern, "skill": trigger.skill} for trigger in agent.triggers]
+    said += [{"schedule": each.cron, "skill": each.skill} for each in agent.schedules if each.skill and each.enabled]
+    return said
+
+
+def _policy(tier: PolicyTier) -> dict[str, Json]:
+    notify = to_builtins(tier.notify) if tier.notify is not None else None
+    return {
+        "apiVersion": "duragent/v1alpha1",
+        "kind": "Policy",
+        **_said({"mode": tier.mode, "deny": list(tier.deny), "allow": list(tier.allow)}),
+        **({"notify": notify} if notify is not None else {}),
+    }
