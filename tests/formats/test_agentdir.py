@@ -341,7 +341,7 @@ def test_a_schedule_is_a_header_and_a_prompt() -> None:
         ("---\n---\nLook.", "2:1", "cron is missing"),
         ("---\nname: x\n---\nLook.", "2:1", "cron is missing"),
         ("---\ncron: * * * * *\n---\nLook.", "2:7", 'write cron: "* * * * *" in quotes'),
-        ("---\ncron: [\n---\nLook.", "2:7", "not valid YAML"),
+        ("---\ncron: [\n---\nLook.", "3:1", "not valid YAML"),
         ("---\ncron:\n---\nLook.", "2:1", "cron has no value"),
         ("---\n- a\n---\nLook.", "2:1", "must be a section"),
         ('---\ncron: "0 9 * *"\n---\nLook.', "2:7", "cron has 4 fields"),

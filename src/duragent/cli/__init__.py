@@ -4,8 +4,10 @@ Prints what a person wants to read; `--format json` what a program does. Exit co
 2 wrong usage. No traceback ever reaches a person.
 """
 
+import json
 import os
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -15,10 +17,10 @@ from duragent import __version__
 from duragent.errors import DuragentError
 
 COMMANDS = {
-    "validate": ("duragent.cli.agents", "Say everything that is wrong with agent files."),
-    "show": ("duragent.cli.agents", "Print the effective agent, or its prompt."),
-    "hash": ("duragent.cli.agents", "Print an agent's fingerprints."),
-    "convert": ("duragent.cli.agents", "Write an agent in another format."),
+    "validate": ("duragent.cli.checking", "Say everything that is wrong with agent files."),
+    "show": ("duragent.cli.showing", "Print the effective agent, or its prompt."),
+    "hash": ("duragent.cli.checking", "Print an agent's fingerprints."),
+    "convert": ("duragent.cli.converting", "Write an agent in another format."),
     "schema": ("duragent.cli.schemas", "Print a JSON Schema for editors."),
 }
 
@@ -46,8 +48,6 @@ class Lazy(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from difflib import get_close_matches  # noqa: PLC0415 - only for a wrong command
-
             close = get_close_matches(args[0], COMMANDS, 1)
             hint = f" Did you mean `{close[0]}`?" if close else ""
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx) from error
@@ -68,9 +68,9 @@ def main() -> None:
 def run() -> None:
     """The whole program: what goes wrong becomes one line on stderr and an exit code."""
     try:
-        main.main(standalone_mode=False)
-    except click.exceptions.Exit as exit:
-        sys.exit(exit.exit_code)
+        code = main.main(standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code if isinstance(code, int) else 0)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -93,6 +93,8 @@ def _os_error(error: OSError) -> str:
 
 
 def echo_json(value: Any) -> None:
-    import json  # noqa: PLC0415 - only where JSON is asked for
-
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

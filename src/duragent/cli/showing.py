@@ -1,4 +1,4 @@
-"""How an agent is printed: as YAML or JSON, with the origin of each value, or as its prompt."""
+"""show: an agent as YAML or JSON, with the origin of each value, or as its prompt."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,11 +7,34 @@ import click
 from msgspec import NODEFAULT, Struct, structs, to_builtins
 
 from duragent.agent import META, Agent, Json, Origin
+from duragent.agentfiles import load
 from duragent.cli import echo_json
 from duragent.core.context import assemble
 from duragent.formats.write import dump_yaml
 
 _SECRET = ("api_key", "apikey", "client_secret", "access_token", "refresh_token", "password", "authorization")
+
+
+@click.command("show")
+@click.argument("path", type=click.Path())
+@click.option("--format", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option("--origins", is_flag=True, help="Say where each value came from: file:line:column, or default.")
+@click.option("--prompt", is_flag=True, help="Print the assembled system prompt, its parts marked.")
+def show_command(path: str, form: str, origins: bool, prompt: bool) -> None:
+    """Print the agent at PATH as it is after inheritance and defaults.
+
+    \b
+    duragent show researcher.agent
+    duragent show researcher --origins
+    duragent show code-reviewer --prompt
+    """
+    agent = load(path)
+    if prompt:
+        print_prompt(agent, form)
+    elif origins:
+        print_origins(agent, form)
+    else:
+        print_agent(agent, form)
 
 
 def print_agent(agent: Agent, form: str) -> None:

@@ -313,11 +313,17 @@ def _with_env(node: Node) -> Node:
     return found
 
 
-def in_acl(server: McpServer) -> bool:
-    """Whether a server has to be written in agent.acl: only there is `${X}` the environment's X. Not all can be."""
+def uses_env(server: McpServer) -> bool:
+    """Whether a server should be written in agent.acl: only there is `${X}` the environment's X."""
     texts = [server.command, server.url, *server.args, *server.env.values(), *server.headers.values()]
-    uses_env = any(_ENV_TEXT.fullmatch(text) for text in texts if text)
-    return uses_env and all(can_be_key(key) for key in (*server.env, *server.headers, *server.oauth))
+    return any(_ENV_TEXT.fullmatch(text) for text in texts if text)
+
+
+def can_hold(value: Json) -> bool:
+    """Whether ACL has words for a value: its keys are names, never quoted texts."""
+    if isinstance(value, Mapping):
+        return all(can_be_key(key) and can_hold(each) for key, each in value.items())
+    return all(can_hold(each) for each in value) if isinstance(value, list) else True
 
 
 def write_settings(agent: Agent, servers: list[McpServer], kept: Mapping[str, Json]) -> str:

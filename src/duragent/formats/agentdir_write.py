@@ -4,10 +4,8 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from duragent.agent import Agent, Json, McpServer, ScriptTool, Skill, Tool, sentence, spoken
-from duragent.formats.agentdir_acl import FILE, in_acl, write_settings
+from duragent.formats.agentdir_acl import FILE, can_hold, uses_env, write_settings
 from duragent.formats.agentdir_tools import merged, script_header, server_header
 from duragent.formats.markdown import with_header
 from duragent.formats.shape import Rendered, is_address, normal
@@ -19,7 +17,7 @@ _KEPT_PAGE = re.compile(r"skills/(?:[^/]+/SKILL\.md|[^/]+\.md)")
 
 def render(agent: Agent) -> Rendered:
     kept = agent.extra.get("agentdir", {})
-    in_settings = _settings_servers(agent)
+    in_settings = _settings_servers(agent, kept)
     files = {INSTRUCTIONS: "\n\n".join(sentence(part).strip() for part in spoken(agent.prompt)) + "\n"}
     files[FILE] = write_settings(agent, in_settings, kept)
     files |= _schedule_pages(agent, kept)
@@ -54,20 +52,18 @@ _NOTES = {
 }
 
 
-def _settings_servers(agent: Agent) -> list[McpServer]:
-    """The servers that go into agent.acl: those that lead the list, up to the last that must."""
+def _settings_servers(agent: Agent, kept: Mapping[str, Json]) -> list[McpServer]:
+    """The servers that go into agent.acl: those that lead the list, up to the last that should."""
     leading: list[McpServer] = []
     count = 0
     for tool in agent.tools:
-        if not isinstance(tool, McpServer) or not (in_acl(tool) or _plain_keys(tool)):
+        if not isinstance(tool, McpServer) or not (tool.command or tool.url) or tool.name in kept.get("bodies", {}):
+            break
+        if not can_hold(server_header(tool, kept.get("tools", {}).get(tool.name, {}))):
             break
         leading.append(tool)
-        count = len(leading) if in_acl(tool) else count
+        count = len(leading) if uses_env(tool) else count
     return leading[:count]
-
-
-def _plain_keys(server: McpServer) -> bool:
-    return in_acl(replace(server, command="${X}")) and bool(server.command or server.url)
 
 
 def _schedule_pages(agent: Agent, kept: Mapping[str, Json]) -> dict[str, str]:

@@ -176,7 +176,7 @@ class _Composer:
         self.get_event()  # document end
         after: Any = self.get_event()
         if type(after) is DocumentStartEvent:
-            mark = after.start_mark
+            mark: Any = after.start_mark
             hint = "keep one document per file"
             raise Fault(mark.line + 1, mark.column + 1, "a second document begins here", hint)
         return None if node.text == "" and node.value is None else node

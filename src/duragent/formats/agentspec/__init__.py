@@ -32,6 +32,7 @@ from duragent.agent import (
     Trust,
 )
 from duragent.formats import skills as skill_files
+from duragent.formats.agentspec.advice import advise, usable_cost
 from duragent.formats.agentspec.manifest import SCHEMA, Manifest, Values, fingerprint, read_manifest
 from duragent.formats.agentspec.merge import Merged, merge_chain
 from duragent.formats.agentspec.write import render
@@ -119,6 +120,7 @@ def parse(files: Files) -> Parsed | Need:
     packages = skill_files.read_all("skills", files, problems) if not files.entry else ()
     if any(problem.level == "error" for problem in problems):
         return Parsed(None, tuple(problems))
+    problems.extend(advise(merged))
     agent = _agent(merged, problems)
     source = Source(
         ancestors=tuple(manifest.file for manifest in chain[1:]), manifest_hash=fingerprint(chain[0].values)
@@ -264,7 +266,7 @@ def _agent(merged: Merged, problems: list[Problem]) -> Agent:
         limits=Limits(
             steps=behavior["max_steps"],
             session_steps=watch["step_limit"],
-            cost_usd=watch["cost_limit"],
+            cost_usd=usable_cost(watch["cost_limit"]),
             on_exceed=watch["on_exceed"],
             on_error=behavior["on_error"],
         ),

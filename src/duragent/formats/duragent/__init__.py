@@ -22,7 +22,6 @@ from duragent.agent import (
     Memory,
     ModelChoice,
     ModelRef,
-    Notify,
     Origin,
     Policy,
     PolicyTier,
@@ -35,7 +34,8 @@ from duragent.agent import (
 )
 from duragent.formats import skills as skill_files
 from duragent.formats.cron import check_cron
-from duragent.formats.duragent.fields import MANIFEST, POLICY, SCHEMAS, VERSIONS
+from duragent.formats.duragent.fields import MANIFEST, SCHEMAS, VERSIONS
+from duragent.formats.duragent.policy import read_policy
 from duragent.formats.duragent.variables import check_variables
 from duragent.formats.duragent.write import render
 from duragent.formats.fields import BAD, Reader, did_you_mean, homes, read_yaml
@@ -47,7 +47,6 @@ _VERSION = re.compile(r"^[\"']?apiVersion[\"']?\s*:\s*[\"']?duragent/", re.MULTI
 _OTHER = re.compile(r"^[\"']?(?:apiVersion[\"']?\s*:\s*[\"']?agent/|component_type[\"']?\s*:)", re.MULTILINE)
 _SHAPE = re.compile(r"^(?:metadata|spec)\s*:", re.MULTILINE)
 _SEMVER = re.compile(r"\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?")
-_RULE = re.compile(r"(?:bash|builtin|cli|mcp|script|\*):.*", re.DOTALL)
 _PROSE = ("soul", "system_prompt", "instructions")
 
 _HOMES = {
@@ -412,41 +411,11 @@ class _Folder:
         entry = self.files.found.get(name)
         if entry is None:
             return None
-        if not isinstance(entry, File):
-            self.problems.append(
-                absence(
-                    "error",
-                    name,
-                    entry if isinstance(entry, Absent) else Absent("folder"),
-                    file=name,
-                    line=1,
-                    column=1,
-                    at="",
-                )
-            )
-            return None
         reader = Reader(name)
-        node = read_yaml(reader, entry.text, "1.2")
-        said = POLICY.read(node, "", reader) if node is not None else {}
-        for kind in ("allow", "deny"):
-            for index, rule in enumerate(said.get(kind, ()) if said is not BAD else ()):
-                if not _RULE.fullmatch(rule):
-                    at = f"{kind}[{index}]"
-                    hint = "begin with bash:, builtin:, cli:, mcp: or *:"
-                    reader.warning(
-                        reader.position(at), at, f"the rule {rule!r} names no sort of tool; it matches any", hint
-                    )
+        found = read_policy(entry, reader)
         self.problems += reader.problems
-        if said is BAD or not reader.ok():
-            return None
         self.origins |= {f"policy.{tier}.{path}": origin for path, origin in reader.at.items()}
-        notify = said.get("notify")
-        return PolicyTier(
-            mode=said.get("mode"),
-            allow=tuple(said.get("allow", ())),
-            deny=tuple(said.get("deny", ())),
-            notify=convert(notify, Notify) if notify is not None else None,
-        )
+        return found
 
     def extra(self) -> dict[str, Any]:
         kept = dict(self.reader.extra)

@@ -1,0 +1,104 @@
+"""validate and hash: what can be said about agent files without running them."""
+
+import os
+from collections.abc import Iterable
+
+import click
+from msgspec import to_builtins
+
+from duragent.agentfiles import Examined, agent_hash, examine, find, load
+from duragent.cli import count, echo_json
+from duragent.errors import NotFound
+from duragent.formats.shape import Problem
+
+_PATH = click.Path(exists=False)
+_COLOURS = {"error": "red", "warning": "yellow"}
+
+
+@click.command("validate")
+@click.argument("paths", nargs=-1, required=True, type=_PATH)
+@click.option("--strict", is_flag=True, help="Warnings count as errors.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def validate_command(paths: tuple[str, ...], strict: bool, form: str) -> None:
+    """Say everything that is wrong with the agents at PATHS.
+
+    A path is an agent file, an agent's folder, or a folder with agents somewhere below it.
+
+    \b
+    duragent validate researcher.agent
+    duragent validate .duragent/agents --strict
+    duragent validate examples --format json
+    """
+    for path in paths:
+        if not os.path.lexists(path):
+            raise click.UsageError(f"{path}: there is nothing here.")
+    found = [_examine(agent) for path in paths for agent in find(path)]
+    wrong = [each for each in found if not each.ok or (strict and each.problems)]
+    if form == "json":
+        echo_json({"ok": not wrong, "agents": [_as_json(each) for each in found]})
+    else:
+        for each in found:
+            _print(each)
+        _print_summary(found)
+    if wrong:
+        raise click.exceptions.Exit(1)
+
+
+def _examine(path: str) -> Examined:
+    try:
+        return examine(path)
+    except NotFound:
+        gone = Problem("error", path, 1, 1, "", "vanished while it was read", "try again")
+        return Examined(path, "", "", None, (gone,))
+
+
+def _as_json(found: Examined) -> dict[str, object]:
+    agent = found.agent
+    return {
+        "path": found.path,
+        "format": found.format or None,
+        "name": agent.name if agent else None,
+        "fingerprint": agent_hash(agent) if agent else None,
+        "problems": [to_builtins(problem) for problem in found.problems],
+    }
+
+
+def _print(found: Examined) -> None:
+    for problem in found.problems:
+        place = f"{problem.file}:{problem.line}:{problem.column}"
+        level = click.style(problem.level, fg=_COLOURS[problem.level], bold=True)
+        hint = click.style(f" ({problem.hint})", dim=True) if problem.hint else ""
+        click.echo(f"{place}  {level}  {problem.text}{hint}")
+    if not found.format:
+        return
+    verdict = click.style("ok", fg="green", bold=True) if found.ok else click.style("invalid", fg="red", bold=True)
+    name = f" {found.agent.name}" if found.agent else ""
+    click.echo(f"{found.path}  {verdict}  {found.format}{name}{click.style(f'  ({found.why})', dim=True)}")
+
+
+def _print_summary(found: Iterable[Examined]) -> None:
+    levels = [problem.level for each in found for problem in each.problems]
+    agents = sum(1 for each in found)
+    counts = (
+        count(agents, "agent"),
+        count(levels.count("error"), "error"),
+        count(levels.count("warning"), "warning"),
+    )
+    click.echo(", ".join(counts))
+
+
+@click.command("hash")
+@click.argument("path", type=_PATH)
+def hash_command(path: str) -> None:
+    """Print the fingerprints of the agent at PATH.
+
+    agentspec manifests have an `ag1:` fingerprint, computed as the reference does. Every agent has a full
+    `sha256:` over all files that belong to it.
+
+    \b
+    duragent hash researcher.agent
+    """
+    agent = load(path)
+    if agent.source.manifest_hash:
+        click.echo(agent.source.manifest_hash)
+    click.echo(agent.source.fingerprint)
