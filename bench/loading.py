@@ -6,10 +6,10 @@ from importlib import import_module
 from pathlib import Path
 
 import yaml
+from bench.table import Row, at_least
 from yaml._yaml import CParser
 from yaml.events import StreamEndEvent
 
-from bench.table import Row, at_least
 from duragent.agentspec import agent_hash, load_agent
 
 DATA = Path(__file__).parent / "data"

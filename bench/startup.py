@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import duragent
 from bench.loading import SEED
 from bench.table import Row, at_most
+
+import duragent
 
 VERSION_TARGET = 4.0
 VALIDATE_TARGET = 0.8
@@ -30,7 +31,7 @@ def script(name: str) -> str | None:
 
 def compile_all() -> None:
     """PYTHONDONTWRITEBYTECODE may be set here; a program that is parsed anew each time measures nothing."""
-    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     folders.add(str(Path(duragent.__file__).parent))
     with contextlib.redirect_stdout(io.StringIO()):
         for folder in sorted(folders):
@@ -85,9 +86,7 @@ def run(quick: bool) -> Iterator[Row]:
         yield from compare("duragent validate", found, "validate", "reference", "agentspec validate", VALIDATE_TARGET)
 
 
-def compare(
-    title: str, found: dict[str, Times], name: str, other: str, shown: str, target: float
-) -> Iterator[Row]:
+def compare(title: str, found: dict[str, Times], name: str, other: str, shown: str, target: float) -> Iterator[Row]:
     for index, clock in enumerate(("wall", "CPU")):
         mine, yours = found[name][index], found[other][index]
         said = f"{shown} {yours * 1e3:.1f} ms"

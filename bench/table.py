@@ -40,7 +40,9 @@ def at_most(workload: str, ours: str, other: str, ratio: float, target: float) -
 def as_markdown(rows: Sequence[Row]) -> str:
     table = [_HEAD, *(row.cells() for row in rows)]
     widths = [max(len(line[column]) for line in table) for column in range(len(_HEAD))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in table]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in table
+    ]
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]) + "\n"
 
 

@@ -4,7 +4,6 @@ import textwrap
 import time
 
 import pytest
-from agentmd_driver import NAME, agent, place, problem, read, read_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from duragent.agent import Abilities, Agent, InlineTools, ModelChoice, ModelRef,
 from duragent.formats import agentmd
 from duragent.formats.shape import Absent, Files, Folder, Need, Parsed
 from duragent.formats.write import dump_yaml
+from tests.formats.agentmd_driver import NAME, agent, place, problem, read, read_all
 
 
 def md(text: str) -> str:

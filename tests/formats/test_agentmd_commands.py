@@ -1,11 +1,11 @@
 """The commands of an `.agent.md` file."""
 
 import pytest
-from agentmd_driver import NAME, agent, place, problem, read, read_all
 
 from duragent.agent import Command, Origin
 from duragent.formats import agentmd
 from duragent.formats.shape import File, Files, Need
+from tests.formats.agentmd_driver import NAME, agent, place, problem, read, read_all
 
 POLICY = """---
 commands:

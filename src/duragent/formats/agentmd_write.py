@@ -33,7 +33,7 @@ def build(agent: Agent, kept: Mapping[str, Json]) -> Rendered:
         header["commands"] = entries
     header |= render_abilities(agent.abilities)
     header = merged(header, {key: value for key, value in kept.items() if key not in _OWN})
-    text = with_header(header, _body(layout, pieces))
+    text = with_header(header, _body(layout, pieces, notes))
     if not header and text.lstrip().startswith("---"):  # the text's own rule would be taken for a header
         text = f"---\n---\n\n{text}"
     entry = file_name(agent)
@@ -62,7 +62,7 @@ def _pieces(agent: Agent, layout: list[Json], notes: dict[str, str]) -> dict[str
         system = ""
     for slot, text in (("system", system), ("rules", rules)):
         if trim(text.split("\n")):
-            pieces[slot] = f"## {slot.title()}\n\n{_section(text, notes)}"
+            pieces[slot] = _section(text, notes)
     if len([part for part in parts if part.kind != "rules"]) > 1:
         notes.setdefault("prompt", "all parts but the rules are joined under ## System")
     code = next((tool for tool in agent.tools if isinstance(tool, InlineTools) and tool.language == "js"), None)
@@ -95,7 +95,7 @@ def _is_lead(heading: str, description: str) -> bool:
     return whole and len(found.headings) == 2 and found.headings[1].start == end
 
 
-def _body(layout: list[Json], pieces: Mapping[str, str]) -> str:
+def _body(layout: list[Json], pieces: Mapping[str, str], notes: dict[str, str]) -> str:
     parts: list[str] = []
     written = set()
     slots: list[Json] = [{"slot": slot} for slot in ORDER if slot not in ("title", "description")]
@@ -110,9 +110,13 @@ def _body(layout: list[Json], pieces: Mapping[str, str]) -> str:
         if slot == "tools":
             code = [each.get("before"), fenced(pieces["tools"], "js"), each.get("after")]
             parts += ["## Tools", *(part for part in code if part)]
+        elif slot in ("system", "rules"):
+            parts += [f"## {slot.title()}", pieces[slot]]
         else:
             parts.append(pieces[slot])
-    closed = [seal(part) for part in parts[:-1]] + parts[-1:]
+    closed = [seal(part, last=index == len(parts) - 1) for index, part in enumerate(parts)]
+    if closed != parts:
+        notes["prompt"] = "a text that leaves a block open is closed, so that the sections after it are found"
     return "\n\n".join(closed)
 
 

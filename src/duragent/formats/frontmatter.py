@@ -27,7 +27,7 @@ def read_front(page: Page, reader: Reader) -> Node | None:
     if page.header is None:
         return None
     before = len(reader.problems)
-    padded = _repair("\n" * (page.header_line - 1) + page.header, reader)
+    padded = _repair("\n" * (page.header_line - 1) + page.header + "\n", reader)
     node = read_yaml(reader, padded, "1.2")
     if node is None and len(reader.problems) > before:
         _explain_star(padded, reader)

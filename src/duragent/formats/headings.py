@@ -13,8 +13,9 @@ from msgspec import Struct
 MAX_NESTING = 100
 _blocks = MarkdownIt("commonmark", {"maxNesting": MAX_NESTING}).disable(["inline", "text_join"])
 _IMAGE = re.compile(
-    r"!\[(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*\]"  # ![alt]
-    r"\(\s*(?:<([^<>\n]+)>|([^\s()<>]+(?:\([^\s()]*\)[^\s()]*)*))[^()]*\)"  # (address "title")
+    # Possessive throughout: what does not match is given up at once, whatever its length.
+    r"!\[(?:[^\[\]\\]|\\.|\[[^\[\]]*+\])*+\]"  # ![alt]
+    r"\(\s*+(?:<([^<>\n]++)>|([^\s()<>]++(?:\([^\s()]*+\)[^\s()]*+)*+))[^()]*+\)"  # (address "title")
 )
 
 
@@ -153,9 +154,9 @@ def deepen(text: str, least: int) -> str:
     return "\n".join(lines)
 
 
-def seal(text: str) -> str:
-    """The same text, closed so that a heading written after it is one: `text` may leave a fence open."""
-    if _is_closed(text):
+def seal(text: str, *, last: bool = False) -> str:
+    """The same text, closed so that a heading after it is one; the `last` text may leave a fence open."""
+    if _is_closed(text) or (last and outline(text).too_deep is None):
         return text
     fences = outline(text).fences
     ends = [each.mark for each in fences[-1:]] + [

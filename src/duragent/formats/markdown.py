@@ -38,7 +38,7 @@ def read_header(page: Page, reader: Reader) -> Node | None:
     """The header's YAML with positions that count from the top of the file. None if empty or unreadable."""
     if page.header is None:
         return None
-    padded = "\n" * (page.header_line - 1) + page.header
+    padded = "\n" * (page.header_line - 1) + page.header + "\n"  # a block text at the end keeps its line break
     return read_yaml(reader, padded, "1.2")
 
 

@@ -80,7 +80,7 @@ SERVER: dict[str, Field] = {
     **_WAY,
     "env": Field(Ignored(MapOf(Text())), "Environment of the program."),
     "enabled": Field(Flag(), "false: keep it, do not start it.", default=True),
-    "tool_timeout_secs": Field(Integer(1, 86_400), "Seconds a call may take.", default=60),
+    "tool_timeout_secs": Field(Integer(1), "Seconds a call may take.", default=60),
     "oauth": Field(OAUTH, "Sign-in."),
 }
 LIMITS = Section(

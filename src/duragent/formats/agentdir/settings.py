@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 
 from duragent.agent import Agent, Json, McpServer, ModelRef, Origin, Provider
-from duragent.formats.acl import Item, can_be_key, env_name, parse_acl, to_json, write_acl
-from duragent.formats.agentdir_keys import ALIASES, KEYS, MODELLED, PROVIDER, STRICT
-from duragent.formats.agentdir_tools import SERVER, as_warning, read_server, server_header
+from duragent.formats.agentdir.acl import Item, can_be_key, env_name, parse_acl, to_json, write_acl
+from duragent.formats.agentdir.keys import ALIASES, KEYS, MODELLED, PROVIDER, STRICT
+from duragent.formats.agentdir.tools import SERVER, as_warning, read_server, server_header
 from duragent.formats.fields import Reader, Section, did_you_mean
 from duragent.formats.yaml import Node
 

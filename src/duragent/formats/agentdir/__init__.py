@@ -1,7 +1,7 @@
 """A3S agent directories: `instructions.md`, and beside it `agent.acl`, skills/, schedules/ and tools/.
 
-Reads the folder and writes it. What `agent.acl` says is in `agentdir_acl.py`, what a tool says in
-`agentdir_tools.py`. Settings with no place in the model live in `Agent.extra["agentdir"]`.
+Reads the folder and writes it. What `agent.acl` says is in `settings.py`, what a tool says in
+`tools.py`. Settings with no place in the model live in `Agent.extra["agentdir"]`.
 """
 
 import posixpath
@@ -23,10 +23,10 @@ from duragent.agent import (
     Tool,
 )
 from duragent.formats import skills
-from duragent.formats.agentdir_acl import FILE as ACL
-from duragent.formats.agentdir_acl import TIMEOUT_SECONDS, TOOL_ROUNDS, Settings, read_settings
-from duragent.formats.agentdir_tools import TOOL, read_tool, tool_origins
-from duragent.formats.agentdir_write import INSTRUCTIONS, render
+from duragent.formats.agentdir.settings import FILE as ACL
+from duragent.formats.agentdir.settings import TIMEOUT_SECONDS, TOOL_ROUNDS, Settings, read_settings
+from duragent.formats.agentdir.tools import TOOL, read_tool, tool_origins
+from duragent.formats.agentdir.write import INSTRUCTIONS, render
 from duragent.formats.cron import check_cron, numeric_weekday
 from duragent.formats.fields import BAD, Field, Flag, Reader, Section, Text, document, homes
 from duragent.formats.markdown import Page, cut, read_header
@@ -173,7 +173,6 @@ class _Folder:
             model=model,
             prompt=prompt,
             tools=tools,
-            skills_dir="skills" if found_skills else None,
             skills=found_skills,
             session=SessionRules(llm_timeout_seconds=settings.numbers.get("llm_api_timeout_ms", TIMEOUT_SECONDS)),
             limits=Limits(

@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 
 from duragent.agent import Agent, Json, McpServer, ScriptTool, Skill, Tool, sentence, spoken
-from duragent.formats.agentdir_acl import FILE, can_hold, uses_env, write_settings
-from duragent.formats.agentdir_tools import merged, script_header, server_header
+from duragent.formats.agentdir.settings import FILE, can_hold, uses_env, write_settings
+from duragent.formats.agentdir.tools import merged, script_header, server_header
 from duragent.formats.markdown import with_header
 from duragent.formats.shape import Rendered, is_address, normal
 from duragent.formats.skills import render_skill
@@ -22,7 +22,9 @@ def render(agent: Agent) -> Rendered:
     files[FILE] = write_settings(agent, in_settings, kept)
     files |= _schedule_pages(agent, kept)
     files |= _tool_pages(agent.tools[len(in_settings) :], kept)
-    copies = {normal(tool.path): normal(tool.path) for tool in agent.tools if isinstance(tool, ScriptTool)}
+    scripts = [normal(tool.path) for tool in agent.tools if isinstance(tool, ScriptTool)]
+    there = agent.source.files or scripts  # a script may be missing: it belongs to the workspace
+    copies = {path: path for path in scripts if path in there}
     notes = dict(_NOTES)
     targets: set[str] = set()
     for index, skill in enumerate(agent.skills):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from duragent.agent import Json
-from duragent.formats.agentdir_tools import SERVER
+from duragent.formats.agentdir.tools import SERVER
 from duragent.formats.fields import (
     Either,
     Field,
@@ -106,7 +106,7 @@ _QUEUE = Section(
         "dlq_max_size": Field(_COUNT, ""),
         "default_timeout_ms": Field(_COUNT, ""),
         "storage_path": Field(_TEXT, ""),
-        "pressure_threshold": Field(_COUNT, ""),
+        "pressure_threshold": Field(Number(0), ""),
         "lane_handlers": Field(MapOf(_HANDLER), ""),
         "lane_timeouts": Field(MapOf(_COUNT), ""),
         "retry_policy": Field(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from duragent.agent import Json
-from duragent.formats.acl_tokens import (
+from duragent.formats.agentdir.tokens import (
     KEYWORDS,
     MAX_BYTES,
     MAX_DEPTH,
@@ -312,7 +312,7 @@ def env_name(value: Json) -> str | None:
 
 
 def to_json(item: Item) -> dict[str, Json]:
-    """An item as plain data, for keeping. `from_json` is not needed: `write_acl` takes this."""
+    """An item as plain data, for keeping; `write_acl` takes it back."""
     if item.value is not None:
         return {"name": item.name, "value": plain(item.value)}
     found: dict[str, Json] = {"name": item.name}

@@ -1,0 +1,191 @@
+"""Keeps the documentation true: fields, commands, errors, links, examples and printed output.
+
+Compares the pages with the tables and names of the code. Says nothing about how well they are written.
+"""
+
+import inspect
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+import pytest
+from click.testing import CliRunner
+
+import duragent
+from duragent import cli, errors, formats
+from duragent.agentfiles import examine, find
+from duragent.cli import COMMANDS
+from duragent.config import CONFIG
+from duragent.formats.agentspec.manifest import MANIFEST as AGENTSPEC
+from duragent.formats.duragent.fields import MANIFEST as DURAGENT
+from duragent.formats.duragent.fields import POLICY
+from duragent.formats.fields import Section
+from duragent.formats.skills import HEADER as SKILL
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+EXAMPLES = ROOT / "examples"
+PAGES = sorted(DOCS.rglob("*.md"))
+TOP = [path for path in (ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md")) if path.exists()]
+
+_FENCE = re.compile(r"^(`{3,}).*?^\1$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_CONSOLE = re.compile(r"```console\n\$ ([^\n]+)\n(.*?)```", re.DOTALL)
+
+
+def in_backticks(page: Path) -> set[str]:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    return {word.replace("\\|", "|") for word in re.findall(r"`([^`\n]+)`", text)}
+
+
+def undocumented(page: str, *tables: Section) -> list[str]:
+    known = in_backticks(DOCS / page)
+    return [path for table in tables for path in table.paths() if path not in known]
+
+
+def tables_of(*modules: str) -> Iterator[Section]:
+    """Every field table that the modules of a format define, also those that are part of another."""
+    for name in modules:
+        module = import_module(f"{formats.__name__}.{name}")
+        yield from (value for value in vars(module).values() if isinstance(value, Section))
+
+
+def undocumented_below(page: str, *modules: str) -> list[str]:
+    """Like `undocumented`; the field of an inner table may be documented under its whole path."""
+    known = in_backticks(DOCS / page)
+    paths = dict.fromkeys(path for table in tables_of(*modules) for path in table.paths())
+    return [path for path in paths if not any(each == path or each.endswith(f".{path}") for each in known)]
+
+
+def modules_of(format: str) -> list[str]:
+    return [module.name for module in iter_modules(formats.__path__) if module.name.split("_")[0] == format]
+
+
+# --- fields ----------------------------------------------------------------------------------------------
+
+
+def test_every_field_of_the_duragent_format_is_documented() -> None:
+    assert undocumented("formats/duragent.md", DURAGENT, POLICY) == []
+
+
+def test_every_field_of_the_agentspec_format_is_documented() -> None:
+    assert undocumented("formats/agentspec.md", AGENTSPEC) == []
+
+
+def test_every_field_of_a_skill_header_is_documented() -> None:
+    assert undocumented("formats/skills.md", SKILL) == []
+
+
+def test_every_setting_of_a_workspace_is_documented() -> None:
+    assert undocumented("configuration.md", CONFIG) == []
+
+
+def test_every_field_of_an_agent_directory_is_documented() -> None:
+    assert list(tables_of(*modules_of("agentdir"))) != []
+    assert undocumented_below("formats/agentdir.md", *modules_of("agentdir")) == []
+
+
+def test_every_field_of_an_agent_md_file_is_documented() -> None:
+    assert list(tables_of(*modules_of("agentmd"))) != []
+    assert undocumented_below("formats/agentmd.md", *modules_of("agentmd"), "commands") == []
+
+
+def test_every_format_has_a_page() -> None:
+    assert [name for name in formats.FORMATS if not (DOCS / "formats" / f"{name}.md").exists()] == []
+
+
+# --- names -----------------------------------------------------------------------------------------------
+
+
+def everywhere() -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in [*PAGES, *TOP])
+
+
+def test_every_command_is_documented() -> None:
+    text = everywhere()
+    assert [name for name in COMMANDS if f"duragent {name}" not in text] == []
+
+
+def test_every_option_of_every_command_is_documented() -> None:
+    text = (DOCS / "commands.md").read_text(encoding="utf-8")
+    missing = []
+    for name in COMMANDS:
+        command = cli.main.get_command(cli.main.make_context("duragent", [name], resilient_parsing=True), name)
+        assert command is not None
+        options = [each for option in command.params for each in option.opts if each.startswith("--")]
+        missing += [f"{name} {option}" for option in options if option not in text]
+    assert missing == []
+
+
+def test_every_exception_is_documented() -> None:
+    text = everywhere()
+    raised = [name for name, value in inspect.getmembers(errors, inspect.isclass) if value.__module__ == errors.__name__]
+    assert [name for name in raised if f"`{name}`" not in text] == []
+
+
+def test_every_public_name_is_documented() -> None:
+    text = everywhere()
+    assert [name for name in duragent.__all__ if not re.search(rf"`{name}[`(]", text)] == []
+
+
+# --- links and examples ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TOP], ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_points_to_a_file(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    targets = [link.partition("#")[0] for link in _LINK.findall(text)]
+    local = [target for target in targets if target and not re.match(r"[a-z]+:", target)]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_every_page_is_on_the_map() -> None:
+    shown = set(_LINK.findall((DOCS / "README.md").read_text(encoding="utf-8")))
+    pages = {str(page.relative_to(DOCS)) for page in PAGES} - {"README.md"}
+    assert sorted(page for page in pages if page not in shown and f"{page.split('/')[0]}/" not in shown) == []
+
+
+@pytest.mark.parametrize("path", list(find(EXAMPLES)), ids=lambda path: Path(path).name)
+def test_every_example_is_without_any_problem(path: str) -> None:
+    found = examine(path)
+    assert found.problems == ()
+    assert found.ok
+
+
+def test_every_manifest_among_the_examples_names_its_schema() -> None:
+    manifests = [path for path in EXAMPLES.rglob("*") if path.name in ("agent.yaml", "policy.yaml")]
+    for path in [*manifests, *EXAMPLES.rglob("*.agent")]:
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+        match = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
+        assert match, f"{path} begins with {first!r}"
+        assert (path.parent / match[1]).is_file(), f"{path}: there is no {match[1]}"
+
+
+def console_blocks() -> Iterator[tuple[str, str]]:
+    """What the pages say a command prints. Commands with a pipe or without output are not repeated here."""
+    for page in (DOCS / "commands.md", DOCS / "conversion.md"):
+        for command, printed in _CONSOLE.findall(page.read_text(encoding="utf-8")):
+            if "|" not in command and printed:
+                yield command, printed
+
+
+@pytest.mark.parametrize(("command", "printed"), list(console_blocks()), ids=lambda text: text.partition("\n")[0][:60])
+def test_commands_print_what_the_pages_show(
+    command: str, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(EXAMPLES, tmp_path / "examples")
+    page = (DOCS / "commands.md").read_text(encoding="utf-8")
+    bad = re.search(r"`bad/agent.yaml` being\n\n```yaml\n(.*?)```", page, re.DOTALL)
+    assert bad
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "agent.yaml").write_text(bad[1], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(cli.main, shlex.split(command)[1:]).output
+    if printed.endswith("…\n"):
+        assert found.startswith(printed.removesuffix("…\n"))
+    else:
+        assert found == printed

@@ -1,0 +1,68 @@
+"""Which modules a command may load. Not a clock: what is not imported cannot make a command slow to start."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "bench" / "data"
+
+_RUN = """
+import sys
+from duragent.__main__ import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print("loaded", *sys.modules)
+"""
+
+NETWORK = {"duragent.fetch", "ssl", "http", "http.client", "email", "urllib.request", "asyncio", "aiohttp", "httpx"}
+HEAVY = {"pydantic", "rich", "jsonschema", "importlib.metadata", "importlib.resources", "multiprocessing", "sqlite3"}
+HEAVY |= {"dataclasses", "logging", "unittest", "pyagentspec", "agentspec", "zoneinfo"}
+UNUSED = {"duragent.conversion", "duragent.core", "duragent.cli.showing", "duragent.cli.converting"}
+DURAGENT = {"duragent.formats.duragent"}
+AGENTSPEC = {"duragent.formats.agentspec"}
+AGENTDIR = {"duragent.formats.agentdir", "duragent.formats.agentdir.acl", "duragent.formats.agentdir.settings"}
+AGENTMD = {"duragent.formats.agentmd", "duragent.formats.commands", "duragent.formats.headings", "markdown_it"}
+OPENAGENTSPEC = {"duragent.formats.openagentspec"}
+CRON = {"cronsim", "duragent.formats.cron"}
+
+CHECKING = NETWORK | HEAVY | UNUSED | {"duragent.config", "duragent.schemas"}
+STARTING = {"click", "yaml", "msgspec", "json", "dataclasses", "inspect", "hashlib", "pathlib", "datetime", "decimal"}
+STARTING |= {"duragent.cli", "duragent.agent", "duragent.agentfiles", "duragent.formats", "duragent.errors"}
+MARKDOWN_NEEDS = {"dataclasses", "logging"}  # markdown-it-py imports both
+
+BUDGET = [
+    (["--version"], CHECKING | STARTING),
+    (["validate", "seed.agent"], CHECKING | DURAGENT | AGENTDIR | AGENTMD | OPENAGENTSPEC | CRON),
+    (["hash", "seed.agent"], CHECKING | DURAGENT | AGENTDIR | AGENTMD | OPENAGENTSPEC | CRON),
+    # agent.yaml may be of three formats, and each is asked whether it is.
+    (["validate", "duragent"], CHECKING | AGENTDIR | AGENTMD),
+    (["validate", "agentdir"], CHECKING | DURAGENT | AGENTSPEC | AGENTMD | OPENAGENTSPEC),
+    (
+        ["validate", "agentmd/writing_policy-writer.agent.md"],
+        (CHECKING | DURAGENT | AGENTSPEC | AGENTDIR | OPENAGENTSPEC | CRON) - MARKDOWN_NEEDS,
+    ),
+    (["schema", "agent"], NETWORK | HEAVY | UNUSED | AGENTSPEC | AGENTDIR | AGENTMD | OPENAGENTSPEC),
+]
+
+
+def loaded(arguments: list[str]) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN, *arguments],
+        cwd=DATA,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize(("arguments", "forbidden"), BUDGET, ids=[" ".join(each) for each, _ in BUDGET])
+def test_a_command_loads_only_what_it_needs(arguments: list[str], forbidden: set[str]) -> None:
+    assert loaded(arguments) & forbidden == set()
