@@ -40,9 +40,8 @@ class Finding:
     @property
     def kind(self) -> str:
         """What makes two findings the same one: where it was raised, not the values in it."""
-        return self.what.rstrip().rsplit("\n", 1)[-1].split(":")[0] + "".join(
-            line for line in self.what.split("\n") if line.startswith("  File ")
-        )
+        lines = [line for line in self.what.split("\n") if line.startswith("  File ")]
+        return "".join(lines) or self.what.split(":")[0]
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,14 @@ TRICKY = st.sampled_from(
         *("yes", "no", "on", "~", "null", "1.0", "010", "0x1F", "1e5", "12:30:45", "2024-01-01", "=", "<<", ".inf"),
         *("- x", "# heading", "## System", "---", "a: b", "a #b", "{x}", "[x]", "*x", "&x", "!x", "%x", "@x", "`x`"),
         *("{{date}}", "${date}", "${HOME}", "'quoted'", '"quoted"', "tab\there", "back\\slash", "ünïcödé 🤖", " "),
-        *("line\nline", "a\n\nb", "# T\n\ntext\n\n## Rules\n\nx", "```js\nreturn {}\n```", "text \ntrailing", "a\n  b\n"),
+        *(
+            "line\nline",
+            "a\n\nb",
+            "# T\n\ntext\n\n## Rules\n\nx",
+            "```js\nreturn {}\n```",
+            "text \ntrailing",
+            "a\n  b\n",
+        ),
         *("trailing:", "x" * 300, "$1 and $ARGUMENTS", "a\u2028b", "\u0085", "env.X"),
     ]
 )
@@ -94,10 +101,26 @@ PROMPT = several(st.builds(PromptPart, st.sampled_from(KINDS), SAID), 4)
 TOOL: st.SearchStrategy[Tool] = st.one_of(
     st.builds(BuiltinTool, st.sampled_from(["bash", "web", "memory"])),
     st.builds(CliTool, WORD, st.sampled_from(["git status", "make"]), LINE),
-    st.builds(McpServer, WORD, st.just("stdio"), SAID.filter(str.isprintable), several(LINE), env=WORDS, timeout_seconds=NUMBER),
-    st.builds(McpServer, WORD, st.sampled_from(["http", "streamable-http"]), url=st.just("https://mcp.example.com/"), headers=WORDS),
+    st.builds(
+        McpServer,
+        WORD,
+        st.just("stdio"),
+        SAID.filter(str.isprintable),
+        several(LINE),
+        env=WORDS,
+        timeout_seconds=NUMBER,
+    ),
+    st.builds(
+        McpServer,
+        WORD,
+        st.sampled_from(["http", "streamable-http"]),
+        url=st.just("https://mcp.example.com/"),
+        headers=WORDS,
+    ),
     st.builds(McpServer, WORD, config=SETTINGS, enabled=st.booleans()),
-    st.builds(ScriptTool, WORD, st.just("scripts/x.js"), LINE, several(WORD), st.builds(ScriptLimits, st.integers(1, 600_000))),
+    st.builds(
+        ScriptTool, WORD, st.just("scripts/x.js"), LINE, several(WORD), st.builds(ScriptLimits, st.integers(1, 600_000))
+    ),
     st.builds(InlineTools, st.just("return { a: { fn() {}, scheme: {} } };")),
 )
 SKILL = st.builds(Skill, WORD, SAID, TEXT.map(lambda text: text.strip("\n")), metadata=WORDS, tags=several(WORD))

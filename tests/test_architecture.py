@@ -62,7 +62,9 @@ def faults(path: Path, source: str) -> list[str]:
         found += [f"{part} is pure: no {name}" for name in {name.split(".")[0] for name in used} & IMPURE]
         if any(isinstance(node, ast.AsyncFunctionDef | ast.Await) for node in ast.walk(tree)):
             found.append(f"{part} is pure: nothing to wait for")
-        calls = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        calls = {
+            node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
         found += [f"{part} is pure: no {name}()" for name in calls & {"open", "print", "input", "exec", "eval"}]
     if path.name not in LOADERS:
         for function in [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]:

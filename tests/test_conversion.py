@@ -86,7 +86,11 @@ def test_every_example_converts_to_every_format(example: str, target: str, tmp_p
 
 
 def test_the_text_of_the_prompt_survives_in_every_format(tmp_path: Path) -> None:
-    parts = (PromptPart("soul", "I am calm."), PromptPart("instructions", "Answer briefly."), PromptPart("rules", "Never lie."))
+    parts = (
+        PromptPart("soul", "I am calm."),
+        PromptPart("instructions", "Answer briefly."),
+        PromptPart("rules", "Never lie."),
+    )
     agent = Agent(name="x", prompt=parts)
     for target in TARGETS:
         found = load(write(agent, target, tmp_path / target, accept_loss=True).entry)

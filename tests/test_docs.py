@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 import pytest
 from click.testing import CliRunner
@@ -61,8 +61,13 @@ def undocumented_below(page: str, *modules: str) -> list[str]:
     return [path for path in paths if not any(each == path or each.endswith(f".{path}") for each in known)]
 
 
-def modules_of(format: str) -> list[str]:
-    return [module.name for module in iter_modules(formats.__path__) if module.name.split("_")[0] == format]
+def modules_of(*names: str) -> list[str]:
+    """The modules and packages of a format: `agentmd`, and all below it."""
+    found = (
+        module.name.removeprefix(f"{formats.__name__}.")
+        for module in walk_packages(formats.__path__, f"{formats.__name__}.")
+    )
+    return [name for name in found if re.split(r"[._]", name)[0] in names]
 
 
 # --- fields ----------------------------------------------------------------------------------------------
@@ -91,7 +96,7 @@ def test_every_field_of_an_agent_directory_is_documented() -> None:
 
 def test_every_field_of_an_agent_md_file_is_documented() -> None:
     assert list(tables_of(*modules_of("agentmd"))) != []
-    assert undocumented_below("formats/agentmd.md", *modules_of("agentmd"), "commands") == []
+    assert undocumented_below("formats/agentmd.md", *modules_of("agentmd", "commands")) == []
 
 
 def test_every_format_has_a_page() -> None:
@@ -123,7 +128,9 @@ def test_every_option_of_every_command_is_documented() -> None:
 
 def test_every_exception_is_documented() -> None:
     text = everywhere()
-    raised = [name for name, value in inspect.getmembers(errors, inspect.isclass) if value.__module__ == errors.__name__]
+    raised = [
+        name for name, value in inspect.getmembers(errors, inspect.isclass) if value.__module__ == errors.__name__
+    ]
     assert [name for name in raised if f"`{name}`" not in text] == []
 
 

@@ -25,8 +25,8 @@ HEAVY |= {"dataclasses", "logging", "unittest", "pyagentspec", "agentspec", "zon
 UNUSED = {"duragent.conversion", "duragent.core", "duragent.cli.showing", "duragent.cli.converting"}
 DURAGENT = {"duragent.formats.duragent"}
 AGENTSPEC = {"duragent.formats.agentspec"}
-AGENTDIR = {"duragent.formats.agentdir", "duragent.formats.agentdir.acl", "duragent.formats.agentdir.settings"}
-AGENTMD = {"duragent.formats.agentmd", "duragent.formats.commands", "duragent.formats.headings", "markdown_it"}
+AGENTDIR = {"duragent.formats.agentdir"}
+AGENTMD = {"duragent.formats.agentmd", "markdown_it"}
 OPENAGENTSPEC = {"duragent.formats.openagentspec"}
 CRON = {"cronsim", "duragent.formats.cron"}
 

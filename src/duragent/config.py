@@ -7,20 +7,8 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-from duragent.formats.fields import (
-    Anything,
-    Field,
-    Flag,
-    Integer,
-    ListOf,
-    MapOf,
-    OneOf,
-    Reader,
-    Section,
-    Text,
-    document,
-    read_yaml,
-)
+from duragent.formats.fields import Anything, Field, Flag, Integer, ListOf, MapOf, OneOf, Section, Text, document
+from duragent.formats.reader import Reader, read_yaml
 from duragent.formats.shape import Problem
 
 _service = {

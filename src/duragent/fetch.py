@@ -7,11 +7,13 @@ change its mind between the check and the call. Every redirect is checked again.
 
 import hashlib
 import http.client
+import io
 import ipaddress
 import socket
 import ssl
 import time
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from duragent.errors import FetchFailed
@@ -66,7 +68,10 @@ def fetch(
             return body
         if status not in _REDIRECTS or not location:
             raise FetchFailed(f"{address} answered with status {status}")
-        address = urljoin(address, location)
+        try:
+            address = urljoin(address, location)
+        except ValueError:
+            raise FetchFailed(f"{address} redirects to {location!r}, which is no address") from None
     raise FetchFailed(f"{url} redirects more than {MAX_REDIRECTS} times")
 
 
@@ -81,11 +86,12 @@ def _get(
     port = parts.port or 443
     connection = http.client.HTTPSConnection(parts.hostname, port, context=tls)
     try:
-        connection.sock = _connect(parts.hostname, port, resolve, allowed, tls, deadline)
+        connection.sock = wire = _connect(parts.hostname, port, resolve, allowed, tls, deadline)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("GET", target, headers={"User-Agent": "duragent", "Accept-Encoding": "identity"})
-        answer = connection.getresponse()
-        return answer.status, answer.headers.get("Location"), _body(answer, connection, url, max_bytes, deadline)
+        with http.client.HTTPResponse(_Timed(wire, deadline), method="GET") as answer:  # type: ignore[arg-type]
+            answer.begin()
+            return answer.status, answer.headers.get("Location"), _body(answer, url, max_bytes)
     finally:
         connection.close()
 
@@ -107,16 +113,28 @@ def _connect(
         raise
 
 
-def _body(
-    answer: http.client.HTTPResponse, connection: http.client.HTTPConnection, url: str, max_bytes: int, deadline: float
-) -> bytes:
+class _Timed(io.RawIOBase):
+    """What a socket sends, headers too: every read has only what is left of the time, however slow the drip."""
+
+    def __init__(self, wire: ssl.SSLSocket, deadline: float) -> None:
+        self.wire, self.deadline = wire, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        self.wire.settimeout(_left(self.deadline))
+        return self.wire.recv_into(buffer)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+
+def _body(answer: http.client.HTTPResponse, url: str, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     while True:
-        if connection.sock is not None:
-            connection.sock.settimeout(_left(deadline))
         piece = answer.read1(65_536)
-        _left(deadline)
         if not piece:
             return b"".join(pieces)
         size += len(piece)

@@ -13,10 +13,14 @@ from duragent.schemas import NAMES, schema
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-GOOD = "apiVersion: duragent/v1alpha1\nkind: Agent\nmetadata: {name: bot}\nspec:\n  model: {provider: openai, name: m}\n"
+GOOD = (
+    "apiVersion: duragent/v1alpha1\nkind: Agent\nmetadata: {name: bot}\nspec:\n  model: {provider: openai, name: m}\n"
+)
 
 
-def duragent(*args: object, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def duragent(
+    *args: object, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "duragent", *map(str, args)],
         capture_output=True,
@@ -37,7 +41,9 @@ def bot(tmp_path: Path) -> Path:
 def test_a_valid_agent_is_named_with_its_format_and_why(bot: Path) -> None:
     done = duragent("validate", "bot", cwd=bot.parent)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "bot  ok  duragent bot  (apiVersion duragent/… in agent.yaml)\n1 agent, 0 errors, 0 warnings\n"
+    assert (
+        done.stdout == "bot  ok  duragent bot  (apiVersion duragent/… in agent.yaml)\n1 agent, 0 errors, 0 warnings\n"
+    )
 
 
 def test_every_problem_is_printed_at_once_with_place_level_and_hint(bot: Path) -> None:
@@ -163,7 +169,9 @@ def test_origins_say_where_each_value_was_written(tmp_path: Path) -> None:
 
 
 def test_the_prompt_is_shown_with_its_parts_marked(tmp_path: Path) -> None:
-    (tmp_path / "x.agent").write_text("name: x\nbehavior: {persona: sailor, traits: [be-concise]}\nrules: Never sink.\n")
+    (tmp_path / "x.agent").write_text(
+        "name: x\nbehavior: {persona: sailor, traits: [be-concise]}\nrules: Never sink.\n"
+    )
     assert duragent("show", "x.agent", "--prompt", cwd=tmp_path).stdout.splitlines() == [
         "--- persona",
         "You are a sailor.",
@@ -197,12 +205,12 @@ def test_an_accepted_loss_is_written_and_reported(tmp_path: Path) -> None:
     args = ["convert", "x.agent", "--to", "duragent", "--output", "out", "--accept-loss", "--format", "json"]
     report = json.loads(duragent(*args, cwd=tmp_path).stdout)
     assert (report["ok"], report["output"], report["files"]) == (True, "out", ["agent.yaml"])
-    assert {"path": "trust", "kind": "lost", "protected": True} == {
+    assert {
         key: value
         for loss in report["losses"]
         for key, value in loss.items()
         if loss["path"] == "trust" and key in ("path", "kind", "protected")
-    }
+    } == {"path": "trust", "kind": "lost", "protected": True}
     assert duragent("validate", "out", cwd=tmp_path).returncode == 0
 
 

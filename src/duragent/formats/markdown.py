@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from duragent.agent import Json
-from duragent.formats.fields import Reader, read_yaml
+from duragent.formats.reader import Reader, read_yaml
 from duragent.formats.write import dump_yaml
 from duragent.formats.yaml import Node
 

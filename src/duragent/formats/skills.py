@@ -10,21 +10,9 @@ import re
 from msgspec.structs import replace
 
 from duragent.agent import Json, Level, Skill
-from duragent.formats.fields import (
-    BAD,
-    Either,
-    Field,
-    Flag,
-    ListOf,
-    MapOf,
-    OneOf,
-    Reader,
-    Section,
-    Text,
-    did_you_mean,
-    document,
-)
+from duragent.formats.fields import Either, Field, Flag, ListOf, MapOf, OneOf, Section, Text, document
 from duragent.formats.markdown import Page, cut, read_header, with_header
+from duragent.formats.reader import BAD, Reader, did_you_mean
 from duragent.formats.shape import Absent, File, Files, Folder, Need, Problem, absence
 from duragent.formats.yaml import Node, plain
 

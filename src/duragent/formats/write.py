@@ -15,6 +15,8 @@ _AMBIGUOUS = re.compile(
     r"^(?:y|n|yes|no|on|off|true|false|null|~|=|<<|[-+]?[0-9._]+(?:e[-+]?[0-9]+)?|0[ox][0-9a-f]+|[-+]?[0-9][0-9:._]*|[-+]?\.(?:inf|nan)|\d{4}-\d\d?-\d\d?.*)$",
     re.IGNORECASE,
 )
+# Line ends of YAML 1.1 other than LF: only double quotes keep them.
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -31,7 +33,7 @@ def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
         r"[ \t]\n|^[ \t\n]|[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ud800-\udfff\u2028\u2029]", value
     ):
         style = "|"
-    elif _AMBIGUOUS.match(value):
+    elif _AMBIGUOUS.match(value) or _LINE_ENDS.search(value):
         style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
 

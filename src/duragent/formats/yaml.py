@@ -76,16 +76,16 @@ def parse_yaml(text: str, dialect: Dialect) -> tuple[Node | None, list[Note]]:
     """The one document of `text` (None if it is empty) and what is odd in it. Raises `Fault`."""
     if len(text) > MAX_BYTES:
         raise Fault(1, 1, f"is too large ({len(text):,} characters; at most {MAX_BYTES:,})", "split it into files")
-    composer = _Composer(_events(text, dialect), dialect)
     try:
+        composer = _Composer(_events(text, dialect), dialect)
         node = composer.document()
     except yaml.MarkedYAMLError as error:
         raise _fault(error, text) from None
     except yaml.reader.ReaderError as error:
         line, column = position(text, error.position if isinstance(error.position, int) else 0)
-        raise Fault(line, column, f"holds a character that YAML does not allow ({error.reason})") from None
+        raise Fault(line, column, f"holds a character that YAML does not allow ({error.reason})", "remove it") from None
     except RecursionError:
-        raise Fault(1, 1, f"is nested deeper than {MAX_DEPTH} levels") from None
+        raise Fault(1, 1, f"is nested deeper than {MAX_DEPTH} levels", "make it flatter") from None
     if "\t" in text and dialect == "1.2" and (tab := _TAB_SEPARATOR.search(text)):
         line, column = position(text, tab.end() - 1)
         composer.notes.append(Note(line, column, "a tab stands where a space belongs", False))
@@ -172,7 +172,7 @@ class _Composer:
         self.get_event()  # stream start
         if type(self.get_event()) is StreamEndEvent:
             return None
-        node = self.node(self.get_event(), 0)
+        node = self.value(self.get_event(), 0)
         self.get_event()  # document end
         after: Any = self.get_event()
         if type(after) is DocumentStartEvent:
@@ -181,11 +181,20 @@ class _Composer:
             raise Fault(mark.line + 1, mark.column + 1, "a second document begins here", hint)
         return None if node.text == "" and node.value is None else node
 
+    def value(self, event: Any, depth: int) -> Node:
+        """A node where `<<` means nothing special: text in 1.2; PyYAML refuses it."""
+        node = self.node(event, depth)
+        if node.value is not _Merge:
+            return node
+        if self.dialect == "1.1":
+            raise Fault(node.line, node.column, "`<<` is a key, not a value", 'write "<<" in quotes')
+        return Node(node.text, node.line, node.column, node.text)
+
     def node(self, event: Any, depth: int) -> Node:
         self.count += 1
         mark = event.start_mark
         if self.count > MAX_NODES:
-            raise Fault(mark.line + 1, mark.column + 1, f"holds more than {MAX_NODES:,} values")
+            raise Fault(mark.line + 1, mark.column + 1, f"holds more than {MAX_NODES:,} values", "split it into files")
         kind = type(event)
         if kind is ScalarEvent:
             node = self.scalar(event, mark)
@@ -193,7 +202,8 @@ class _Composer:
             return self.alias(event, mark)
         else:
             if depth >= MAX_DEPTH:
-                raise Fault(mark.line + 1, mark.column + 1, f"is nested deeper than {MAX_DEPTH} levels")
+                text = f"is nested deeper than {MAX_DEPTH} levels"
+                raise Fault(mark.line + 1, mark.column + 1, text, "make it flatter")
             if event.anchor is not None:
                 self.anchors[event.anchor] = (None, 0)
             before = self.count
@@ -211,7 +221,7 @@ class _Composer:
             raise Fault(line, column, f"*{event.anchor} refers to nothing", f"define &{event.anchor} before it")
         node, size = self.anchors[event.anchor]
         if node is None:
-            raise Fault(line, column, f"*{event.anchor} contains itself")
+            raise Fault(line, column, f"*{event.anchor} contains itself", "write the value out")
         self.count += size
         if self.count > MAX_NODES:
             raise Fault(
@@ -221,7 +231,7 @@ class _Composer:
 
     def scalar(self, event: Any, mark: Any) -> Node:
         value = event.value
-        if event.implicit[0] and event.tag is None:
+        if event.implicit[0] and (event.tag is None or self.dialect == "1.1"):  # PyYAML also resolves `! 3`
             table = self.table.get(value[0] if value else "", ())
             for tag, pattern in table:
                 if pattern.match(value):
@@ -238,10 +248,13 @@ class _Composer:
         if tag == _NULL:
             return None
         node = ScalarNode(tag, value, event.start_mark, event.end_mark)
+        known = tag[len(_TAG) :] if tag.startswith(_TAG) else None
+        if self.dialect == "1.2" and known in ("timestamp", "binary"):
+            known = None  # types of YAML 1.1
         try:
-            match tag[len(_TAG) :] if tag.startswith(_TAG) else None:
+            match known:
                 case "bool":
-                    return value.lower() in ("true", "yes", "on")
+                    return _construct.bool_values[value.lower()]
                 case "int":
                     return (
                         int(value, 0 if value[:2] in ("0o", "0x") else 10)
@@ -256,7 +269,7 @@ class _Composer:
                     return _construct.construct_yaml_binary(node)
                 case "merge":
                     return _Merge
-        except (ValueError, OverflowError, ConstructorError) as error:
+        except (ValueError, OverflowError, LookupError, AttributeError, ConstructorError) as error:
             raise Fault(mark.line + 1, mark.column + 1, f"{value[:40]!r} cannot be read: {error}") from None
         raise Fault(mark.line + 1, mark.column + 1, f"the tag {_short(tag)} is not known", "remove it")
 
@@ -264,7 +277,7 @@ class _Composer:
         items: list[Node] = []
         get_event = self.get_event
         while type(child := get_event()) is not SequenceEndEvent:
-            items.append(self.node(child, depth + 1))
+            items.append(self.value(child, depth + 1))
         if event.tag in (None, "!", _SEQ):
             return Node(items, mark.line + 1, mark.column + 1)
         return self.tagged_sequence(event.tag, items, mark)
@@ -290,7 +303,7 @@ class _Composer:
         as_text = self.dialect == "1.2"
         while type(event_key := get_event()) is not MappingEndEvent:
             key = self.node(event_key, depth + 1)
-            value = self.node(get_event(), depth + 1)
+            value = self.value(get_event(), depth + 1)
             name = key.value
             if name is _Merge:
                 merges.append((key, value))

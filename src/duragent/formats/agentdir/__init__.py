@@ -28,8 +28,9 @@ from duragent.formats.agentdir.settings import TIMEOUT_SECONDS, TOOL_ROUNDS, Set
 from duragent.formats.agentdir.tools import TOOL, read_tool, tool_origins
 from duragent.formats.agentdir.write import INSTRUCTIONS, render
 from duragent.formats.cron import check_cron, numeric_weekday
-from duragent.formats.fields import BAD, Field, Flag, Reader, Section, Text, document, homes
+from duragent.formats.fields import Field, Flag, Section, Text, document
 from duragent.formats.markdown import Page, cut, read_header
+from duragent.formats.reader import BAD, Reader, homes
 from duragent.formats.shape import Absent, File, Files, Need, Parsed, Problem, absence
 from duragent.formats.yaml import Node, position
 

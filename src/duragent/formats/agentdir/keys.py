@@ -4,20 +4,8 @@ from collections.abc import Mapping
 
 from duragent.agent import Json
 from duragent.formats.agentdir.tools import SERVER
-from duragent.formats.fields import (
-    Either,
-    Field,
-    Flag,
-    Integer,
-    Kind,
-    ListOf,
-    MapOf,
-    Number,
-    OneOf,
-    Reader,
-    Section,
-    Text,
-)
+from duragent.formats.fields import Either, Field, Flag, Integer, Kind, ListOf, MapOf, Number, OneOf, Section, Text
+from duragent.formats.reader import Reader
 from duragent.formats.yaml import Node, plain
 
 

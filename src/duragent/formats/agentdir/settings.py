@@ -11,7 +11,8 @@ from duragent.agent import Agent, Json, McpServer, ModelRef, Origin, Provider
 from duragent.formats.agentdir.acl import Item, can_be_key, env_name, parse_acl, to_json, write_acl
 from duragent.formats.agentdir.keys import ALIASES, KEYS, MODELLED, PROVIDER, STRICT
 from duragent.formats.agentdir.tools import SERVER, as_warning, read_server, server_header
-from duragent.formats.fields import Reader, Section, did_you_mean
+from duragent.formats.fields import Section
+from duragent.formats.reader import Reader, did_you_mean
 from duragent.formats.yaml import Node
 
 FILE = "agent.acl"

@@ -6,22 +6,8 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from duragent.agent import Json, McpServer, Origin, ScriptLimits, ScriptTool
-from duragent.formats.fields import (
-    BAD,
-    Either,
-    Field,
-    Flag,
-    Integer,
-    Kind,
-    ListOf,
-    MapOf,
-    OneOf,
-    Reader,
-    Section,
-    Tagged,
-    Text,
-    homes,
-)
+from duragent.formats.fields import Either, Field, Flag, Integer, Kind, ListOf, MapOf, OneOf, Section, Tagged, Text
+from duragent.formats.reader import BAD, Reader, homes
 from duragent.formats.shape import Problem, leaves, normal
 from duragent.formats.yaml import Node
 

@@ -36,7 +36,7 @@ from duragent.formats.agentspec.advice import advise, usable_cost
 from duragent.formats.agentspec.manifest import SCHEMA, Manifest, Values, fingerprint, read_manifest
 from duragent.formats.agentspec.merge import Merged, merge_chain
 from duragent.formats.agentspec.write import render
-from duragent.formats.fields import Reader, homes
+from duragent.formats.reader import Reader, homes
 from duragent.formats.shape import Absent, File, Files, Folder, Need, Parsed, Problem, absence, beside
 
 __all__ = ["SCHEMAS", "claims", "parse", "render"]
@@ -46,7 +46,7 @@ MAX_LEVELS = 16
 
 _VERSION = re.compile(r"^apiVersion\s*:\s*[\"']?agent/", re.MULTILINE)
 _NAME = re.compile(r"^[\"']?name[\"']?\s*:|^\s*\{\s*\"(?:apiVersion|name)\"", re.MULTILINE)
-_BASE = re.compile(r"^base:[ ]+[\"']?([^\s\"'#]+)", re.MULTILINE)
+_BASE = re.compile(r"^base:[ ]+[\"']?([^\s\"'#][^\s\"']*)", re.MULTILINE)
 _OTHER = re.compile(r"^(?:kind|metadata|spec)\s*:|^apiVersion\s*:\s*[\"']?duragent/|^component_type\s*:", re.MULTILINE)
 
 _HOMES = {
@@ -177,7 +177,14 @@ def _base_path(file: str, base: str, place: Origin, problems: list[Problem]) -> 
     if base.startswith(("https://", "ag1:")):
         return base
     if file.startswith("https://"):
-        return urljoin(file.partition("#")[0], base)
+        try:
+            address = urljoin(file.partition("#")[0], base)
+        except ValueError:
+            address = ""
+        if not address.startswith("https://"):
+            refuse(f"{base!r} in {file} does not lead to an https address", "name an https or ag1: base")
+            return None
+        return address
     if file.startswith("ag1:"):
         refuse(
             f"{base!r} is a path, but {file} came from a registry, where paths lead nowhere",

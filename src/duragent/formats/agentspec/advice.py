@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from duragent.agent import Origin
 from duragent.formats.agentspec.merge import Merged
-from duragent.formats.fields import did_you_mean
+from duragent.formats.reader import did_you_mean
 from duragent.formats.shape import Problem
 
 _TIERS = ("reasoning-low", "reasoning-mid", "reasoning-high", "reasoning-max")

@@ -9,7 +9,8 @@ import re
 from typing import Any
 
 from duragent.agent import Json
-from duragent.formats.fields import BAD, Kind, Reader, did_you_mean, join
+from duragent.formats.fields import Kind
+from duragent.formats.reader import BAD, Reader, did_you_mean, join
 from duragent.formats.yaml import Node, plain
 
 _INT = re.compile(r"[+-]?[0-9]+(?:_[0-9]+)*(?:\.0+)?", re.ASCII)

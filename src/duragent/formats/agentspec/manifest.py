@@ -10,7 +10,8 @@ from typing import Any
 
 from duragent.agent import Json, Origin
 from duragent.formats.agentspec.lax import FreeMap, LaxBool, LaxEnum, LaxFloat, LaxInt, LaxText, TextMap, TextOrMap
-from duragent.formats.fields import BAD, Field, Kind, ListOf, MapOf, Reader, Section, document, read_yaml
+from duragent.formats.fields import Field, Kind, ListOf, MapOf, Section, document
+from duragent.formats.reader import BAD, Reader, read_yaml
 from duragent.formats.yaml import Node
 
 Values = dict[str, Any]

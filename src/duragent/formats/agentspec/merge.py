@@ -11,7 +11,7 @@ from typing import Any
 
 from duragent.agent import Json, Origin
 from duragent.formats.agentspec.manifest import Manifest, Values
-from duragent.formats.fields import parent as section_of
+from duragent.formats.reader import parent as section_of
 from duragent.formats.shape import Problem
 
 _ORDER = {

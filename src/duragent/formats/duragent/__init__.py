@@ -38,7 +38,7 @@ from duragent.formats.duragent.fields import MANIFEST, SCHEMAS, VERSIONS
 from duragent.formats.duragent.policy import read_policy
 from duragent.formats.duragent.variables import check_variables
 from duragent.formats.duragent.write import render
-from duragent.formats.fields import BAD, Reader, did_you_mean, homes, read_yaml
+from duragent.formats.reader import BAD, Reader, did_you_mean, homes, read_yaml
 from duragent.formats.shape import Absent, Blob, File, Files, Folder, Need, Parsed, Problem, absence, normal
 
 __all__ = ["SCHEMAS", "claims", "parse", "render"]
@@ -390,7 +390,8 @@ class _Folder:
                 triggers.append(Trigger(said["pattern"], skill))
                 continue
             if wrong := check_cron(said["schedule"]):
-                self.reader.error(self.place(f"{at}.schedule"), f"{at}.schedule", wrong, 'e.g. "0 20 * * FRI"')
+                place, where = self.place(f"{at}.schedule"), f"{at}.schedule"
+                self.reader.error(place, where, f"{where} {wrong}", 'e.g. "0 20 * * FRI"')
             self.origins[f"schedules[{len(schedules)}]"] = self.reader.at[at]
             schedules.append(Schedule(cron=said["schedule"], skill=skill))
         return tuple(triggers), tuple(schedules)

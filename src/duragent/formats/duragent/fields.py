@@ -5,7 +5,6 @@ from typing import Any
 
 from duragent.agent import Json
 from duragent.formats.fields import (
-    BAD,
     Anything,
     Field,
     Flag,
@@ -15,19 +14,19 @@ from duragent.formats.fields import (
     MapOf,
     Number,
     OneOf,
-    Reader,
     Section,
     Tagged,
     Text,
     document,
 )
+from duragent.formats.reader import BAD, Reader
 from duragent.formats.yaml import Node
 
 PROVIDERS = ("openrouter", "openai", "anthropic", "ollama", "local", "scripted")
 BUILTINS = ("bash", "web", "schedule", "background_process", "session", "reload_tools", "memory")
 VERSIONS = ("duragent/v1alpha1", "duragent/v1beta1", "duragent/v1")
 
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 
 
 class Duration(Kind):

@@ -7,7 +7,7 @@ from msgspec import convert
 
 from duragent.agent import Notify, PolicyTier
 from duragent.formats.duragent.fields import POLICY
-from duragent.formats.fields import BAD, Reader, read_yaml
+from duragent.formats.reader import BAD, Reader, read_yaml
 from duragent.formats.shape import Absent, Entry, File, absence
 
 _RULE = re.compile(r"(?:bash|builtin|cli|mcp|script|\*):.*", re.DOTALL)

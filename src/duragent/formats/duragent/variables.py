@@ -6,7 +6,7 @@ Recognised and checked here; filled in when a prompt is built. Text that merely 
 
 import re
 
-from duragent.formats.fields import did_you_mean
+from duragent.formats.reader import did_you_mean
 from duragent.formats.yaml import position
 
 DOLLAR = ("user.name", "user.timezone", "date", "time", "duragent.data_dir")

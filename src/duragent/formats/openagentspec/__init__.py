@@ -14,23 +14,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from duragent.agent import Agent, BuiltinTool, Json, McpServer, ModelChoice, ModelRef, PromptPart, Source, Tool
-from duragent.formats.fields import (
-    BAD,
-    Anything,
-    Field,
-    Flag,
-    Integer,
-    Kind,
-    ListOf,
-    MapOf,
-    Number,
-    OneOf,
-    Reader,
-    Section,
-    Text,
-    homes,
-    read_yaml,
-)
+from duragent.formats.fields import Anything, Field, Flag, Integer, Kind, ListOf, MapOf, Number, OneOf, Section, Text
 from duragent.formats.openagentspec.refs import inline
 from duragent.formats.openagentspec.write import (
     BUILTINS,
@@ -45,6 +29,7 @@ from duragent.formats.openagentspec.write import (
     piece,
 )
 from duragent.formats.openagentspec.write import render as render
+from duragent.formats.reader import BAD, Reader, homes, read_yaml
 from duragent.formats.shape import Absent, Files, Need, Parsed, absence
 from duragent.formats.yaml import Node, plain
 
@@ -70,6 +55,9 @@ class _Maybe(Kind):
 
     def read(self, node: Node, path: str, reader: Reader) -> Any:
         return BAD if node.value is None else self.kind.read(node, path, reader)
+
+    def schema(self) -> dict[str, Json]:
+        return {"anyOf": [self.kind.schema(), {"type": "null"}]}
 
 
 def _may(kind: Kind, *names: str) -> dict[str, Field]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from duragent.formats.fields import Reader
+from duragent.formats.reader import Reader
 from duragent.formats.yaml import MAX_NODES, Node
 
 

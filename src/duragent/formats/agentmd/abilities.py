@@ -4,8 +4,9 @@ import re
 from typing import Any
 
 from duragent.agent import Abilities, Json
-from duragent.formats.fields import BAD, Kind, Reader, describe, did_you_mean
-from duragent.formats.frontmatter import names_in
+from duragent.formats.agentmd.header import names_in
+from duragent.formats.fields import Kind
+from duragent.formats.reader import BAD, Reader, describe, did_you_mean
 from duragent.formats.yaml import Node
 
 BASE = ("fs", "network", "sh", "tool", "mcp", "browser", "env")

@@ -13,13 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duragent.agent import Agent, InlineTools, Json, ModelChoice, ModelRef, Origin, PromptPart, Startup
-from duragent.formats import agentmd_write
-from duragent.formats.abilities import AbilityList, read_abilities
-from duragent.formats.agentmd_body import Body, Said, read_body
-from duragent.formats.commands import KIND, Commands
-from duragent.formats.fields import BAD, Field, OneOf, Reader, Section, Text, document, homes
-from duragent.formats.frontmatter import JSON, Names, fold, read_front, take_unknown
+from duragent.formats.agentmd import write as agentmd_write
+from duragent.formats.agentmd.abilities import AbilityList, read_abilities
+from duragent.formats.agentmd.body import Body, Said, read_body
+from duragent.formats.agentmd.commands import KIND, Commands
+from duragent.formats.agentmd.header import Names, fold, read_front, take_unknown
+from duragent.formats.fields import Anything, Field, OneOf, Section, Text, document
 from duragent.formats.markdown import Page, cut
+from duragent.formats.reader import BAD, Reader, homes
 from duragent.formats.shape import Absent, File, Files, Need, Parsed, Rendered, absence, is_address
 from duragent.formats.yaml import Node
 
@@ -48,7 +49,7 @@ HEADER = Section(
         "status": Field(OneOf("active", "deprecated", "disabled", fold=True), "State of the agent.", default="active"),
         "avatar": Field(Text(), "Picture: a path or an address. Default: the first image under `# Avatar`."),
         "templateEngine": Field(_ENGINE, 'Templates in the texts: hbs, or "" for none.', default="hbs"),
-        "input": Field(JSON, "What the agent starts with: any value."),
+        "input": Field(Anything(), "What the agent starts with: any value."),
         "recommended": Field(RECOMMENDED, "Guidance that is not binding."),
         "required": Field(REQUIRED, "What must hold before the agent starts."),
         "commands": Field(KIND, "Commands: paths, URLs and definitions."),

@@ -9,13 +9,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from duragent.agent import Json
-from duragent.formats.fields import BAD, Kind, Reader, Section, Text, describe, did_you_mean, join, read_yaml
+from duragent.formats.fields import Anything, Kind, Section, Text
 from duragent.formats.markdown import Page
-from duragent.formats.yaml import Fault, Node, parse_yaml, plain
+from duragent.formats.reader import BAD, Reader, describe, did_you_mean, join, read_yaml
+from duragent.formats.yaml import Fault, Node, parse_yaml
 
 _HINT_LINE = re.compile(r"^(\s*(?:-\s+)?argument-hint:\s*)(\[.*\S)\s*$", re.IGNORECASE)
 _MOST_REPAIRS = 100
 _BARE_STAR = re.compile(r"^\s*(?:allow|deny)\s*:\s*\*\s*$", re.IGNORECASE)
+
+
+_JSON = Anything()
 
 
 def read_front(page: Page, reader: Reader) -> Node | None:
@@ -92,7 +96,7 @@ def take_unknown(node: Node, section: Section, path: str, reader: Reader) -> dic
     """Remove the keys that `section` does not know, and give them back. `x-…` is taken without a word."""
     taken = {}
     for name in [name for name in node.value if name not in section.fields]:
-        value = JSON.read(node.value[name], join(path, name), reader)
+        value = _JSON.read(node.value[name], join(path, name), reader)
         if value is not BAD:
             taken[name] = value
         if not name.startswith("x-"):
@@ -102,38 +106,6 @@ def take_unknown(node: Node, section: Section, path: str, reader: Reader) -> dic
             )
         del node.value[name]
     return taken
-
-
-class JsonValue(Kind):
-    """Any value that JSON can hold; kept as it is."""
-
-    wanted = "a value that JSON can hold"
-
-    def read(self, node: Node, path: str, reader: Reader) -> Any:
-        odd = _not_json(node)
-        if odd is not None:
-            hint = "write it as a text in quotes"
-            reader.error(odd, path, f"{path} holds {odd.text or odd.value!s:.40}, which JSON cannot hold", hint)
-            return BAD
-        return plain(node)
-
-    def schema(self) -> dict[str, Json]:
-        return {}
-
-
-JSON = JsonValue()
-
-
-def _not_json(node: Node) -> Node | None:
-    """The first value in `node` that is a date, bytes or not a finite number."""
-    value = node.value
-    if type(value) is dict:
-        return next((odd for each in value.values() if (odd := _not_json(each))), None)
-    if type(value) is list:
-        return next((odd for each in value if (odd := _not_json(each))), None)
-    if type(value) is float:
-        return node if value - value != 0 else None
-    return None if value is None or type(value) in (str, int, bool) else node
 
 
 class Names(Kind):

@@ -7,9 +7,9 @@ from typing import Any
 from msgspec import Struct
 
 from duragent.agent import Json, Origin
-from duragent.formats.fields import Reader
-from duragent.formats.headings import Fence, Heading, Outline, outline
+from duragent.formats.agentmd.headings import Fence, Heading, Outline, outline
 from duragent.formats.markdown import Page
+from duragent.formats.reader import Reader
 
 ORDER = ("title", "description", "system", "rules", "tools")
 """The order in which the known pieces are written when the author gave no other."""
@@ -164,11 +164,8 @@ def _tools(found: Outline, first_line: int, header: Mapping[str, Any], slots: Sl
         each for each in found.fences if heading.end <= each.start < end and each.language in ("js", "javascript")
     ]
     if not fences:
-        level = "error" if startup else "warning"
         said = "there is no JavaScript under `## Tools`" + (f", but required.startup is {startup!r}" if startup else "")
-        reader.problem(
-            "error" if level == "error" else "warning", place, "tools", said, "begin the code with a line ```js"
-        )
+        reader.problem("error" if startup else "warning", place, "tools", said, "begin the code with a line ```js")
         return None
     for each in fences[1:]:
         said = f"a second block of JavaScript under `## Tools`; the first is in line {first_line + fences[0].start}"

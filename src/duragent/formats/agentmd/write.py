@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 
 from duragent.agent import Agent, InlineTools, Json, ModelRef, sentence, spoken
-from duragent.formats.abilities import render_abilities
-from duragent.formats.agentmd_body import ORDER, names_tool
-from duragent.formats.commands import render_commands
-from duragent.formats.frontmatter import merged
-from duragent.formats.headings import deepen, fenced, outline, seal, trim
+from duragent.formats.agentmd.abilities import render_abilities
+from duragent.formats.agentmd.body import ORDER, names_tool
+from duragent.formats.agentmd.commands import render_commands
+from duragent.formats.agentmd.header import merged
+from duragent.formats.agentmd.headings import deepen, fenced, outline, seal, trim
 from duragent.formats.markdown import with_header
 from duragent.formats.shape import Rendered, is_address
 

@@ -12,10 +12,11 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from duragent.agent import Command, Json, Origin
-from duragent.formats.fields import BAD, Either, Field, Kind, ListOf, Reader, Section, Text
-from duragent.formats.frontmatter import fold, read_front, take_unknown
-from duragent.formats.headings import trim
+from duragent.formats.agentmd.header import fold, read_front, take_unknown
+from duragent.formats.agentmd.headings import trim
+from duragent.formats.fields import Either, Field, Kind, ListOf, Section, Text
 from duragent.formats.markdown import cut, with_header
+from duragent.formats.reader import BAD, Reader
 from duragent.formats.shape import Absent, File, Files, Folder, Need, Problem, absence, beside, is_address
 from duragent.formats.yaml import Node, position
 
