@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from duragent.agent import DiscoveredTool
 from duragent.agentfiles import agent_hash, examine, find, load
 from duragent.errors import InvalidAgent, NotFound
-from tests.build import HEAD, MANIFEST, SKILL, agent_at, errors, look, only, said, write_tree
+from tests.build import HEAD, MANIFEST, SKILL, agent_at, look, only, said, write_tree
 
 AGENTSPEC = "apiVersion: agent/v1\nname: x\n"
 
@@ -34,7 +35,7 @@ BROKEN: list[tuple[str, bytes, tuple[int, int], str]] = [
     ("an alias to itself", f"{HEAD}spec: &x [*x]\n".encode(), (5, 11), "*x contains itself"),
     ("1,000 deep", f"{HEAD}spec: {'[' * 1000}{']' * 1000}\n".encode(), (5, 206), "is nested deeper than 200 levels"),
     ("100,000 deep", f"{HEAD}spec: {'[' * 100_000}\n".encode(), (5, 206), "is nested deeper than 200 levels"),
-    ("10 MB", MANIFEST.encode() + b"#" * (10 << 20), (1, 1), "agent.yaml is too large (10,485,878 bytes; at most 1,048,576)"),
+    ("10 MB", MANIFEST.encode() + b"#" * (10 << 20), (1, 1), "agent.yaml is too large (10,485,874 bytes; at most 1,048,576)"),
 ]  # fmt: skip
 
 
@@ -285,9 +286,12 @@ def test_a_skill_or_tool_that_is_a_link_out_is_never_read(tmp_path: Path) -> Non
     (agent / "tools").mkdir()
     (agent / "tools/t").symlink_to("../../outside/tools/t")
     found = look(agent)
-    if found.agent is not None:
-        assert (found.agent.skills, found.agent.tools) == ((), ())
-    assert found.agent is None or all("secret" not in part.text for part in found.agent.prompt)
+    assert said(found, agent) == [
+        ("warning", "skills/notes", 1, 1, "leads out of the agent's folder; it is not read"),
+        ("warning", "tools/t", 1, 1, "leads out of the agent's folder; it is not read"),
+    ]
+    assert found.agent is not None
+    assert (found.agent.skills, found.agent.tools) == ((), ())
 
 
 def test_a_link_that_stays_inside_is_followed(tmp_path: Path) -> None:
@@ -306,7 +310,9 @@ def test_folders_that_link_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
     write_tree(tmp_path, {"agent.yaml": MANIFEST, "skills/notes/SKILL.md": SKILL})
     (tmp_path / "skills/notes/again").symlink_to("..")
     found = look(tmp_path)
-    assert [p for p in errors(found) if "Traceback" in p.text] == []
+    assert said(found, tmp_path) == [("warning", "skills/notes/again", 1, 1, "leads in a circle; it is not read")]
+    assert found.agent is not None
+    assert [skill.files for skill in found.agent.skills] == [("again",)]
 
 
 def test_a_link_to_itself_is_an_error_where_it_is_named(tmp_path: Path) -> None:
@@ -389,8 +395,11 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, monkey
     assert said(look(tmp_path), tmp_path) == [("error", "agent.yaml", 1, 1, text)]
 
 
-def test_a_folder_that_vanishes_while_it_is_listed_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_tree(tmp_path, {"agent.yaml": MANIFEST, "tools/t/run.sh": "#!"})
+def test_a_folder_that_vanishes_while_it_is_listed_is_told_and_the_others_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tree(tmp_path, {"agent.yaml": MANIFEST, "tools/t/run.sh": "#!", "tools/u/run.sh": "#!"})
+    (tmp_path / "tools/u/run.sh").chmod(stat.S_IRWXU)
     really = os.scandir
 
     def scandir(path: str) -> Any:
@@ -400,7 +409,20 @@ def test_a_folder_that_vanishes_while_it_is_listed_is_no_crash(tmp_path: Path, m
 
     monkeypatch.setattr(os, "scandir", scandir)
     found = look(tmp_path)
-    assert found.agent is None or found.agent.tools == ()
+    text = "cannot be listed (No such file)"
+    assert said(found, tmp_path) == [("warning", "tools/t", 1, 1, text)]
+    assert found.agent is not None
+    assert found.agent.tools == (DiscoveredTool("u", "./tools/u/run.sh"),)
+
+
+def test_a_folder_whose_name_is_not_utf8_is_told_and_the_others_are_kept(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"agent.yaml": MANIFEST, "skills/notes/SKILL.md": SKILL})
+    os.mkdir(os.fsencode(tmp_path / "skills") + b"/caf\xe9")
+    found = look(tmp_path)
+    text = "cannot be listed (No such file or directory)"
+    assert said(found, tmp_path) == [("warning", "skills/caf\ufffd", 1, 1, text)]
+    assert found.agent is not None
+    assert [skill.name for skill in found.agent.skills] == ["notes"]
 
 
 # --- finding agents --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from duragent.formats.write import dump_yaml
@@ -86,8 +86,8 @@ def test_how_scalars_are_read_in_each_dialect(text: str, older: Any, core: Any) 
 # - it crashes (ValueError, KeyError, AttributeError) where we refuse;
 # - `&a [*a]` is a loop for it and refused by us;
 # - `!!set`, `!!omap` and `!!pairs` are plain lists for us;
-# - libyaml, which we parse with, refuses `%YAML 1.3`, more than 1024 characters or a line break in a simple
-#   flow key, and some placements of anchors, tags, `-`, `?` and `:`; it takes `a:` + tab only where we see no tab;
+# - libyaml, which we parse with, refuses `%YAML 1.3` and takes or refuses some odd placements of anchors, tags,
+#   `-`, `?` and `:` that PyYAML's own parser does not;
 # - `=` as a key is text for it; for us it is refused like every `=`.
 PIECES = st.sampled_from(
     [
@@ -121,6 +121,7 @@ def ours(text: str) -> Any:
 @example("0_")
 @example("= ")
 def test_every_scalar_is_what_pyyaml_says(text: str) -> None:
+    assume(not re.search(r"=\s*:", text))  # `=` as a key, see above
     document = f"- {text}\n"
     assert repr(ours(document)) == repr(oracle(document))
 

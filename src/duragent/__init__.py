@@ -10,7 +10,8 @@ importing the package costs nothing.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # the name is enough for type checkers; importing typing would cost every start
 
 __version__ = "0.1.0"
 
@@ -62,11 +63,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'duragent' has no attribute {name!r}")
     module, attribute = _HOMES[name]
-    return getattr(import_module(module), attribute)
+    found: object = getattr(import_module(module), attribute)
+    return found
 
 
 def __dir__() -> list[str]:

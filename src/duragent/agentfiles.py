@@ -8,6 +8,8 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,14 +17,14 @@ from msgspec.structs import replace
 
 from duragent.agent import Agent, Origin
 from duragent.errors import FetchFailed, InvalidAgent, NotFound
-from duragent.fetch import fetch
 from duragent.formats import FORMATS, detect, open_format
-from duragent.formats.shape import Absent, Blob, Entry, File, Files, Need, Problem, absence, is_address
+from duragent.formats.shape import Absent, Blob, Entry, File, Files, Need, Parsed, Problem, absence, is_address
 from duragent.reading import Disk
 
 MAX_ROUNDS = 100
 _LOCAL = ("policy.local.yaml",)
 _MANIFESTS = ("agent.yaml", "agent.yml", "instructions.md", "agent.acl")
+_SINGLE = (".agent", ".agent.md", ".oas.yaml", ".oas.json")
 _SKIP = ("node_modules", "__pycache__", "venv", "site-packages")
 
 Fetch = Callable[[str], bytes]
@@ -42,7 +44,7 @@ class Examined(Struct, frozen=True):
         return self.agent is not None and not any(problem.level == "error" for problem in self.problems)
 
 
-def load(path: str | os.PathLike[str], *, fetch: Fetch = fetch) -> Agent:
+def load(path: str | os.PathLike[str], *, fetch: Fetch | None = None) -> Agent:
     """The agent at `path`, in whatever format. Raises `InvalidAgent` with every problem, or `NotFound`."""
     found = examine(path, fetch=fetch)
     if not found.ok or found.agent is None:
@@ -50,7 +52,7 @@ def load(path: str | os.PathLike[str], *, fetch: Fetch = fetch) -> Agent:
     return found.agent
 
 
-def examine(path: str | os.PathLike[str], *, fetch: Fetch = fetch) -> Examined:
+def examine(path: str | os.PathLike[str], *, fetch: Fetch | None = None) -> Examined:
     """Everything that can be said about the agent at `path`. Raises only `NotFound`."""
     given = os.fspath(path)
     if not os.path.lexists(given):
@@ -58,6 +60,12 @@ def examine(path: str | os.PathLike[str], *, fetch: Fetch = fetch) -> Examined:
     root, entry = _locate(given)
     disk = Disk(root)
     found = _first_look(disk, entry)
+    if not entry and not any(name in _MANIFESTS for name in _names(found)):
+        below = list(islice(_find_below(root), 6))
+        if len(below) == 1 and os.path.isfile(below[0]):
+            return replace(examine(below[0], fetch=fetch), path=given)
+        if below:
+            return Examined(given, "", "", None, (_several(given, below),))
     files = Files(entry, found, _name(root, entry))
     claimed = detect(files)
     if len(claimed) != 1:
@@ -66,29 +74,31 @@ def examine(path: str | os.PathLike[str], *, fetch: Fetch = fetch) -> Examined:
     ((name, why),) = claimed.items()
     format = open_format(name)
     looker = _Looker(disk, fetch)
+    again: Callable[[Files], Parsed | Need] = format.parse
     for _round in range(MAX_ROUNDS):
-        answer = format.parse(files)
+        answer = again(files)
         if not isinstance(answer, Need):
             break
         found |= looker.look(answer.without(found))
+        again = answer.then or format.parse
     else:
         problem = Problem("error", entry, 1, 1, "", "it asks for more and more files", "it may inherit too deeply")
         return Examined(given, name, why, None, _shown(disk, [problem]))
     problems = _shown(disk, [*disk.notes, *answer.problems])
     if answer.agent is None:
         return Examined(given, name, why, None, problems)
+    agent = answer.agent
+    places = {f"skills[{n}]": Origin(skill.path, 1, 1) for n, skill in enumerate(agent.skills)} | dict(agent.origins)
     source = replace(
-        answer.agent.source,
+        agent.source,
         format=name,
         path=given,
         files=tuple(sorted(path for path, entry in found.items() if isinstance(entry, File | Blob))),
         fingerprint=fingerprint(found),
     )
-    shown = {file: _show(disk, file) for file in {origin.file for origin in answer.agent.origins.values()}}
-    origins = {
-        key: Origin(shown[origin.file], origin.line, origin.column) for key, origin in answer.agent.origins.items()
-    }
-    return Examined(given, name, why, replace(answer.agent, source=source, origins=origins), problems)
+    shown = {file: _show(disk, file) for file in {origin.file for origin in places.values()}}
+    origins = {key: Origin(shown[origin.file], origin.line, origin.column) for key, origin in places.items()}
+    return Examined(given, name, why, replace(agent, source=source, origins=origins), problems)
 
 
 def agent_hash(agent: Agent) -> str:
@@ -129,7 +139,7 @@ def _find_below(folder: str) -> Iterator[str]:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
         return
-    if any(entry.name in _MANIFESTS for entry in entries):
+    if any(entry.name in _MANIFESTS and not entry.is_dir(follow_symlinks=False) for entry in entries):
         yield folder
         return
     for entry in entries:
@@ -137,7 +147,7 @@ def _find_below(folder: str) -> Iterator[str]:
             hidden = entry.name.startswith(".") and entry.name != ".duragent"
             if not hidden and entry.name not in _SKIP:
                 yield from _find_below(entry.path)
-        elif entry.name.endswith((".agent", ".agent.md")):
+        elif entry.name.endswith(_SINGLE):
             yield entry.path
 
 
@@ -169,6 +179,11 @@ def _may_be_manifest(name: str, names: Iterable[str]) -> bool:
     if name in _MANIFESTS or name.endswith((".agent", ".agent.md")):
         return True
     return name.endswith((".yaml", ".yml", ".json")) and not any(each in _MANIFESTS for each in names)
+
+
+def _several(given: str, below: list[str]) -> Problem:
+    listed = ", ".join(below[:5]) + (", …" if len(below) > 5 else "")
+    return Problem("error", given, 1, 1, "", "this folder holds agents but is none itself", f"name one: {listed}")
 
 
 def _unclaimed(files: Files, claimed: Mapping[str, str]) -> Problem:
@@ -208,7 +223,7 @@ def _shown(disk: Disk, problems: Iterable[Problem]) -> tuple[Problem, ...]:
 class _Looker:
     """Looks up what a format needs: inside the folder, elsewhere on disk, in a registry, behind a URL."""
 
-    def __init__(self, disk: Disk, fetch: Fetch) -> None:
+    def __init__(self, disk: Disk, fetch: Fetch | None) -> None:
         self.disk, self.fetch = disk, fetch
 
     def look(self, need: Need) -> dict[str, Entry]:
@@ -216,6 +231,7 @@ class _Looker:
         found: dict[str, Entry] = {path: disk.text(path) for path in need.files}
         found |= {path: disk.folder(path) for path in need.folders}
         found |= {path: disk.blob(path) for path in need.blobs}
+        found |= {path: disk.blob(path, inside=False) for path in need.attached}
         return found | {path: self.elsewhere(path) for path in need.elsewhere}
 
     def elsewhere(self, path: str) -> Entry:
@@ -228,8 +244,10 @@ class _Looker:
         return self.disk.text(path, inside=False)
 
     def fetched(self, url: str) -> Entry:
+        # Loaded by name: TLS and HTTP cost 30 ms, and hardly any agent has a base behind a URL.
+        fetch = self.fetch or import_module("duragent.fetch").fetch
         try:
-            return File(self.fetch(url).decode("utf-8-sig").replace("\r\n", "\n"))
+            return File(fetch(url).decode("utf-8-sig").replace("\r\n", "\n"))
         except FetchFailed as error:
             return Absent("refused", str(error))
         except UnicodeDecodeError:

@@ -97,7 +97,8 @@ def _fill(stage: Path, rendered: Rendered, agent: Agent) -> None:
     for name, text in rendered.files.items():
         place = stage / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text, encoding="utf-8", newline="\n")
+        # A lone surrogate, which only an escape in YAML can make, has no UTF-8; reading back will name the change.
+        place.write_bytes(text.encode("utf-8", "backslashreplace"))
         if name in rendered.executable:
             place.chmod(0o755)
     for name, origin in rendered.copies.items():

@@ -37,8 +37,9 @@ class Disk:
         data, executable = found
         return self._decode(name, data, executable)
 
-    def blob(self, name: str) -> Entry:
-        found = self._bytes(name, MAX_BLOB, inside=True)
+    def blob(self, name: str, *, inside: bool = True) -> Entry:
+        """A file of which only the digest matters."""
+        found = self._bytes(name, MAX_BLOB, inside=inside)
         if isinstance(found, Absent):
             return found
         data, executable = found
@@ -57,7 +58,7 @@ class Disk:
             return Absent("outside")
         try:
             if not deep:
-                return Folder(tuple(sorted(self._names(path))))
+                return Folder(tuple(sorted(name for name, _astray in self._names(path))))
             names: list[str] = []
             for each in self._below(path, "", 0):
                 names.append(each)
@@ -69,19 +70,37 @@ class Disk:
         except OSError as error:
             return _absent(error)
 
-    def _names(self, path: str) -> Iterator[str]:
+    def _names(self, path: str) -> Iterator[tuple[str, str]]:
+        """What a folder holds, and of a linked folder that is not followed, why."""
         with os.scandir(path) as entries:
             for entry in entries:
                 try:
-                    folder = entry.is_dir() and (not entry.is_symlink() or self._contains(os.path.realpath(entry.path)))
+                    folder = entry.is_dir()
+                    astray = self._astray(entry, path) if folder and entry.is_symlink() else ""
                 except OSError:
-                    folder = False
-                yield _printable(entry.name) + ("/" if folder else "")
+                    folder, astray = False, ""
+                yield _printable(entry.name) + ("/" if folder and not astray else ""), astray
+
+    def _astray(self, link: os.DirEntry[str], path: str) -> str:
+        target = os.path.realpath(link.path)
+        if not self._contains(target):
+            return "leads out of the agent's folder"
+        return "leads in a circle" if f"{path}/".startswith(f"{target}/") else ""
 
     def _below(self, path: str, prefix: str, depth: int) -> Iterator[str]:
         if depth > MAX_FOLDERS_DEEP:
             return
-        for name in self._names(path):
+        here = os.path.relpath(path, self.real_root)
+        try:
+            names = list(self._names(path))
+        except OSError as error:
+            if depth == 0:
+                raise
+            self._note(here, 1, 1, f"cannot be listed ({error.strerror})", "check its name and its permissions")
+            return
+        for name, astray in names:
+            if astray:
+                self._note(os.path.join(here, name), 1, 1, f"{astray}; it is not read", "replace the link by a folder")
             yield prefix + name
             if name.endswith("/"):
                 yield from self._below(os.path.join(path, name[:-1]), prefix + name, depth + 1)

@@ -159,8 +159,8 @@ def test_the_name_comes_from_the_file_name(entry: str, name: str, labels: dict[s
         ("---\ntitle: [a]\n---\n", (2, 8), "must be a text"),
         ("---\nrecommended: gpt\n---\n", (2, 14), "must be a section"),
         ("---\nrecommended: {models: [openai/]}\n---\n", (2, 24), "no model"),
-        ("---\ninput: !!timestamp 2020-01-01\n---\n", (2, 8), "JSON cannot hold"),
-        ("---\ninput: [.nan]\n---\n", (2, 9), "JSON cannot hold"),
+        ("---\ninput: !!timestamp 2020-01-01\n---\n", (2, 8), "!!timestamp is not known"),
+        ("---\ninput: [.nan]\n---\n", (2, 9), "a value that JSON can hold"),
         ("---\ncommands: ./commands\n---\n", (2, 11), "a list of paths"),
     ],
 )

@@ -6,6 +6,7 @@ Prints what a person wants to read; `--format json` what a program does. Exit co
 
 import json
 import os
+import re
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -77,13 +78,13 @@ def run() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except DuragentError as error:
-        click.echo(f"{click.style('error', fg='red', bold=True)}  {error}", err=True)
+        say(f"{click.style('error', fg='red', bold=True)}  {error}", err=True)
         sys.exit(1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads; be silent about it
         sys.exit(1)
     except OSError as error:
-        click.echo(f"{click.style('error', fg='red', bold=True)}  {_os_error(error)}", err=True)
+        say(f"{click.style('error', fg='red', bold=True)}  {_os_error(error)}", err=True)
         sys.exit(1)
 
 
@@ -93,7 +94,27 @@ def _os_error(error: OSError) -> str:
 
 
 def echo_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    click.echo(text.encode("utf-8", "backslashreplace").decode())  # a lone surrogate becomes JSON's own escape
+
+
+def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print what may hold a stranger's text; only our own colours get through."""
+    click.echo(_UNPRINTABLE.sub(_escaped, text), err=err, nl=nl)
+
+
+def clean(text: str) -> str:
+    """A stranger's text, without anything that could move the cursor, colour or turn the writing around."""
+    return _UNPRINTABLE.sub(_escaped, text.replace("\x1b", "\\x1b"))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\x{ord(found[0]):02x}"
+
+
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|\x1b(?!\\[[0-9;]*m)"
+)
 
 
 def count(number: int, word: str) -> str:

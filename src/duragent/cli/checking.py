@@ -7,7 +7,7 @@ import click
 from msgspec import to_builtins
 
 from duragent.agentfiles import Examined, agent_hash, examine, find, load
-from duragent.cli import count, echo_json
+from duragent.cli import clean, count, echo_json, say
 from duragent.errors import NotFound
 from duragent.formats.shape import Problem
 
@@ -65,15 +65,15 @@ def _as_json(found: Examined) -> dict[str, object]:
 
 def _print(found: Examined) -> None:
     for problem in found.problems:
-        place = f"{problem.file}:{problem.line}:{problem.column}"
+        place = f"{clean(problem.file)}:{problem.line}:{problem.column}"
         level = click.style(problem.level, fg=_COLOURS[problem.level], bold=True)
-        hint = click.style(f" ({problem.hint})", dim=True) if problem.hint else ""
-        click.echo(f"{place}  {level}  {problem.text}{hint}")
+        hint = click.style(f" ({clean(problem.hint)})", dim=True) if problem.hint else ""
+        say(f"{place}  {level}  {clean(problem.text)}{hint}")
     if not found.format:
         return
     verdict = click.style("ok", fg="green", bold=True) if found.ok else click.style("invalid", fg="red", bold=True)
-    name = f" {found.agent.name}" if found.agent else ""
-    click.echo(f"{found.path}  {verdict}  {found.format}{name}{click.style(f'  ({found.why})', dim=True)}")
+    name = f" {clean(found.agent.name)}" if found.agent else ""
+    say(f"{found.path}  {verdict}  {found.format}{name}{click.style(f'  ({found.why})', dim=True)}")
 
 
 def _print_summary(found: Iterable[Examined]) -> None:
@@ -84,7 +84,7 @@ def _print_summary(found: Iterable[Examined]) -> None:
         count(levels.count("error"), "error"),
         count(levels.count("warning"), "warning"),
     )
-    click.echo(", ".join(counts))
+    say(", ".join(counts))
 
 
 @click.command("hash")
@@ -100,5 +100,5 @@ def hash_command(path: str) -> None:
     """
     agent = load(path)
     if agent.source.manifest_hash:
-        click.echo(agent.source.manifest_hash)
-    click.echo(agent.source.fingerprint)
+        say(agent.source.manifest_hash)
+    say(agent.source.fingerprint)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import click
 from msgspec import to_builtins
 
-from duragent.cli import count, echo_json
+from duragent.cli import clean, count, echo_json, say
 from duragent.conversion import TARGETS, Loss, convert
 from duragent.errors import LossRefused
 
@@ -33,7 +33,7 @@ def convert_command(path: str, to: str, output: str, accept_loss: bool, form: st
             echo_json({"ok": False, "to": to, "output": None, "files": [], "losses": to_builtins(refused.losses)})
         else:
             _print_losses([loss for loss in refused.losses if isinstance(loss, Loss)])
-            click.echo(f"{click.style('refused', fg='red', bold=True)}  {_refusal(to)}", err=True)
+            say(f"{click.style('refused', fg='red', bold=True)}  {_refusal(to)}", err=True)
         raise click.exceptions.Exit(1) from None
     if form == "json":
         echo_json(
@@ -41,7 +41,7 @@ def convert_command(path: str, to: str, output: str, accept_loss: bool, form: st
         )
         return
     _print_losses(done.losses)
-    click.echo(f"{click.style('written', fg='green', bold=True)}  {done.entry}  ({count(len(done.files), 'file')})")
+    say(f"{click.style('written', fg='green', bold=True)}  {done.entry}  ({count(len(done.files), 'file')})")
 
 
 def _refusal(to: str) -> str:
@@ -51,4 +51,4 @@ def _refusal(to: str) -> str:
 def _print_losses(losses: Iterable[Loss]) -> None:
     for loss in losses:
         mark = click.style("!", fg="red", bold=True) if loss.protected else " "
-        click.echo(f"{mark} {click.style(f'{loss.kind:<8}', fg='yellow')} {loss}")
+        say(f"{mark} {click.style(f'{loss.kind:<8}', fg='yellow')} {clean(str(loss))}")

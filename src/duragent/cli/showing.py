@@ -8,7 +8,7 @@ from msgspec import NODEFAULT, Struct, structs, to_builtins
 
 from duragent.agent import META, Agent, Json, Origin
 from duragent.agentfiles import load
-from duragent.cli import echo_json
+from duragent.cli import clean, echo_json, say
 from duragent.core.context import assemble
 from duragent.formats.write import dump_yaml
 
@@ -42,7 +42,7 @@ def print_agent(agent: Agent, form: str) -> None:
     for name in META:
         del plain[name]
     said = {"format": agent.source.format, **without_empty(plain)}
-    echo_json(said) if form == "json" else click.echo(dump_yaml(said), nl=False)
+    echo_json(said) if form == "json" else say(dump_yaml(said), nl=False)
 
 
 def print_origins(agent: Agent, form: str) -> None:
@@ -53,7 +53,7 @@ def print_origins(agent: Agent, form: str) -> None:
     for path, value, origin in rows:
         text = " ".join(str(value).split())
         shown = text[:60] + "…" if len(text) > 61 else text
-        click.echo(f"{path}: {shown}  {click.style(origin, dim=True)}")
+        say(f"{clean(path)}: {clean(shown)}  {click.style(clean(origin), dim=True)}")
 
 
 def print_prompt(agent: Agent, form: str) -> None:
@@ -63,8 +63,8 @@ def print_prompt(agent: Agent, form: str) -> None:
         return
     for block in blocks:
         source = f"  {block.path}" if block.path else ""
-        click.echo(click.style(f"--- {block.kind}{source}", fg="cyan", bold=True))
-        click.echo(block.text)
+        say(click.style(f"--- {block.kind}{source}", fg="cyan", bold=True))
+        say(clean(block.text))
 
 
 def without_empty(value: Json) -> Json:

@@ -5,10 +5,11 @@ agent or with a `Need` for more. It never opens a file: `agentfiles` does, and a
 """
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duragent.agent import Agent, Level
 
@@ -88,21 +89,31 @@ class Need(Struct, frozen=True):
     """What a format must see before it can go on.
 
     `files` are read as text, `blobs` only digested, `folders` listed (`skills/**`: with all below it).
-    `elsewhere` may leave the agent's folder: a `base`, a shared skill.
+    `elsewhere` may leave the agent's folder: a `base`, a shared skill; `attached` are blobs that may.
+    `then` goes on from where the format stopped; without it `parse` is asked again from the start.
     """
 
     files: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
     blobs: frozenset[str] = frozenset()
     elsewhere: frozenset[str] = frozenset()
+    attached: frozenset[str] = frozenset()
+    then: "Callable[[Files], Parsed | Need] | None" = None
 
     def without(self, found: Mapping[str, Entry]) -> "Need":
         """Only what has not been looked at yet."""
         seen = found.keys()
-        return Need(self.files - seen, self.folders - seen, self.blobs - seen, self.elsewhere - seen)
+        return replace(
+            self,
+            files=self.files - seen,
+            folders=self.folders - seen,
+            blobs=self.blobs - seen,
+            elsewhere=self.elsewhere - seen,
+            attached=self.attached - seen,
+        )
 
     def __bool__(self) -> bool:
-        return bool(self.files or self.folders or self.blobs or self.elsewhere)
+        return bool(self.files or self.folders or self.blobs or self.elsewhere or self.attached)
 
 
 class Parsed(Struct, frozen=True):

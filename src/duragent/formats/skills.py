@@ -37,14 +37,16 @@ HEADER = Section(
 SCHEMA = document(HEADER, name="skill", title="SKILL.md header", about="The YAML header of a skill package.")
 
 
-def needs(folder: str, files: Files, *, loose: bool = False) -> Need | None:
+def needs(folder: str, files: Files, *, loose: bool = False, elsewhere: bool = False) -> Need | None:
     """What must be read to know the skills below `folder`; None when all of it has been."""
     listing = f"{folder}/**"
     if listing not in files.found:
-        return Need(folders=frozenset({listing}))
+        asked = frozenset({listing})
+        return Need(elsewhere=asked) if elsewhere else Need(folders=asked)
     pages = frozenset(_pages(files, folder, loose))
     bundled = frozenset(posixpath.join(folder, name) for page in pages for name in _bundle(files, folder, page))
-    need = Need(files=pages, blobs=bundled).without(files.found)
+    need = Need(elsewhere=pages, attached=bundled) if elsewhere else Need(files=pages, blobs=bundled)
+    need = need.without(files.found)
     return need if need else None
 
 
@@ -66,6 +68,11 @@ def read_all(
             problems.append(Problem(level, page, 1, 1, "name", text, "rename one; the later one wins"))
         found[skill.name] = replace(skill, files=skill_files)
     return tuple(found.values())
+
+
+def bundled(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The files of a skill's own folder beside SKILL.md."""
+    return tuple(name for name in names if not name.endswith("/") and name != "SKILL.md")
 
 
 def read_one(page: str, files: Files, problems: list[Problem], *, level: Level = "error") -> Skill | None:

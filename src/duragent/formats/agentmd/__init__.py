@@ -7,6 +7,7 @@ author's own, and under `body` the order of the text when it holds more than the
 
 import posixpath
 import re
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ from duragent.formats.reader import BAD, Reader, homes
 from duragent.formats.shape import Absent, File, Files, Need, Parsed, Rendered, absence, is_address
 from duragent.formats.yaml import Node
 
+MAX_LINES = 20_000
 SUFFIX = ".agent.md"
 _ENGINE = OneOf("hbs", "", fold=True)
 _ENGINE.wanted = 'hbs, or "" for no templates'
@@ -106,15 +108,24 @@ def parse(files: Files) -> Parsed | Need:
         why = entry if isinstance(entry, Absent) else Absent("folder")
         return Parsed(None, (absence("error", path, why, file=path, line=1, column=1, at=""),))
     reader = Reader(path, unknown="warning", number_as_text=None)
+    lines = entry.text.count("\n")
+    if lines > MAX_LINES:
+        reader.error((MAX_LINES, 1), "", f"the file has {lines:,} lines", f"at most {MAX_LINES:,}; split it")
+        return Parsed(None, tuple(reader.problems))
     page = cut(entry.text)
     commands = Commands(reader, files)
     front = _front(page, entry.text, reader, commands)
     if front is None:
         return Parsed(None, tuple(reader.problems))
+    return _go_on(path, page, front, commands, reader, files)
+
+
+def _go_on(path: str, page: Page, front: Front, commands: Commands, reader: Reader, files: Files) -> Parsed | Need:
+    """The header has been read; read the commands it names, then build the agent."""
     listed = front.values.get("commands", [])
-    need = commands.needs(listed)
-    if need:
-        return need
+    commands.files = files
+    if need := commands.needs(listed):
+        return replace(need, then=partial(_go_on, path, page, front, commands, reader))
     found = commands.read(listed)
     body = read_body(page, front.values, reader)
     agent = _agent(path, front, body, reader, found)

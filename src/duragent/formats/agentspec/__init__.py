@@ -27,6 +27,7 @@ from duragent.agent import (
     Origin,
     PromptPart,
     Provider,
+    Skill,
     Source,
     Tool,
     Trust,
@@ -114,10 +115,13 @@ def parse(files: Files) -> Parsed | Need:
         return chain
     if not chain or any(problem.level == "error" for problem in problems):
         return Parsed(None, tuple(problems))
-    if not files.entry and (need := skill_files.needs("skills", files)):
-        return need
+    for manifest in chain:
+        if (place := _skills_of(manifest)) and (
+            need := skill_files.needs(place, files, elsewhere=bool(manifest.folder))
+        ):
+            return need
     merged = merge_chain(chain, problems)
-    packages = skill_files.read_all("skills", files, problems) if not files.entry else ()
+    packages = _packages(chain, files, problems)
     if any(problem.level == "error" for problem in problems):
         return Parsed(None, tuple(problems))
     problems.extend(advise(merged))
@@ -126,6 +130,26 @@ def parse(files: Files) -> Parsed | Need:
         ancestors=tuple(manifest.file for manifest in chain[1:]), manifest_hash=fingerprint(chain[0].values)
     )
     return Parsed(replace(agent, skills=packages, source=source), tuple(problems))
+
+
+def _skills_of(manifest: Manifest) -> str | None:
+    return None if manifest.folder is None else posixpath.join(manifest.folder, "skills")
+
+
+def _packages(chain: list[Manifest], files: Files, problems: list[Problem]) -> tuple[Skill, ...]:
+    """Skill packages of the agent and its ancestors, joined as `merge.skills` says; a child's replaces its namesake."""
+    found: dict[str, Skill] = {}
+    for manifest in reversed(chain):
+        place = _skills_of(manifest)
+        own = {skill.name: skill for skill in skill_files.read_all(place, files, problems)} if place else {}
+        match manifest.values["merge"]["skills"] if own and found else "append":
+            case "override":
+                found = own
+            case "restrict":
+                found = {name: skill for name, skill in own.items() if name in found}
+            case _:
+                found |= own
+    return tuple(found.values())
 
 
 # --- the chain of manifests ------------------------------------------------------------------------------
@@ -239,6 +263,7 @@ def _read(
         reader.error((1, 1), "base", f"the registry's copy of {path} is {found}", "store the right manifest again")
     problems.extend(reader.problems)
     if manifest is not None:
+        manifest.folder = folder
         for name, key in (("SOUL.md", "soul"), ("RULES.md", "rules")):
             if prose[name] is not None:
                 manifest.at[key] = Origin(posixpath.join(folder or "", name), 1, 1)

@@ -50,7 +50,9 @@ def _limits(merged: Merged) -> Iterator[Doubt]:
 
 def _trust(merged: Merged) -> Iterator[Doubt]:
     trust = merged.values["trust"]
-    if trust["scope"] and trust["filesystem"] in ("none", "full"):
+    scope, files = merged.at.get("trust.scope"), merged.at.get("trust.filesystem")
+    together = scope is not None and (files is None or files.file == scope.file)
+    if trust["scope"] and trust["filesystem"] in ("none", "full") and together:
         text = f"the scope has no effect while filesystem is {trust['filesystem']}"
         yield "trust.scope", text, "write `filesystem: scoped` or `read-only`"
     if trust["filesystem"] == "scoped" and not trust["scope"]:

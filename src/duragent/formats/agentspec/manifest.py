@@ -230,6 +230,8 @@ class Manifest:
 
     def __init__(self, file: str, values: Values, at: dict[str, Origin], extra: dict[str, Json]) -> None:
         self.file, self.values, self.at, self.extra = file, values, at, extra
+        self.folder: str | None = None
+        """The folder whose SOUL.md, RULES.md and skills/ belong to it; None for a single file."""
 
     def said(self, path: str) -> bool:
         return path in self.at

@@ -130,6 +130,9 @@ def _merge_tools(merged: Merged, child: Manifest, problems: list[Problem]) -> Va
             known = {entry_name(entry) for entry in parent[key]}
             kept = _keep(merged, child, path, mine[key], lambda entry, known=known: entry_name(entry) in known)
             found[key] = [_parents_own(entry, parent[key], child, path, problems) for entry in kept]
+            for index, entry in enumerate(found[key]):
+                own = f"{path}[{parent[key].index(entry)}]"
+                merged.added[f"{path}[{index}]"] = merged.at.get(own) or child.where(path)
         else:
             new = [entry for entry in mine[key] if _is_new(entry, parent[key], child, path, problems)]
             found[key] = _append(merged, child, path, parent[key], new)
@@ -168,9 +171,11 @@ def _append(merged: Merged, child: Manifest, path: str, parent: list[Json], mine
     for value in parent:
         if value not in found:
             found.append(value)
+    whole = _list_at(child, path)
     for value in mine:
         if value not in found:
-            merged.added[f"{path}[{len(found)}]"] = child.where(path)
+            item = f"{path}[{whole.index(value)}]"
+            merged.added[f"{path}[{len(found)}]"] = child.at.get(item) or child.where(path)
             found.append(value)
     merged.added.setdefault(path, merged.at.get(path) or child.where(path))
     return found
@@ -178,7 +183,17 @@ def _append(merged: Merged, child: Manifest, path: str, parent: list[Json], mine
 
 def _keep(merged: Merged, child: Manifest, path: str, mine: list[Json], allowed: Any) -> list[Json]:
     merged.taken.add(path)
-    return [value for value in mine if allowed(value)]
+    kept = [value for value in mine if allowed(value)]
+    for index, value in enumerate(kept):
+        merged.added[f"{path}[{index}]"] = child.at.get(f"{path}[{mine.index(value)}]") or child.where(path)
+    return kept
+
+
+def _list_at(manifest: Manifest, path: str) -> list[Json]:
+    value: Any = manifest.values
+    for name in path.split("."):
+        value = value[name]
+    return list(value)
 
 
 def _union(parent: Json, mine: Json) -> Json:

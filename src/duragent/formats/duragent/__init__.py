@@ -6,6 +6,7 @@ Prose files, policy.yaml and policy.local.yaml, skills/*/SKILL.md, tools/*/run*.
 
 import posixpath
 import re
+from functools import partial
 from typing import Any
 
 from msgspec import convert
@@ -96,9 +97,13 @@ def parse(files: Files) -> Parsed | Need:
         reader.error((1, 1), "", f"{path} is empty", "begin with `apiVersion: duragent/v1alpha1`")
     if said is BAD:
         return Parsed(None, tuple(reader.problems))
-    spec = said.get("spec", {})
-    if need := _needs(spec, files):
-        return need
+    return _go_on(reader, said, files)
+
+
+def _go_on(reader: Reader, said: dict[str, Any], files: Files) -> Parsed | Need:
+    """The manifest has been read; read what it names, then build the agent."""
+    if need := _needs(said.get("spec", {}), files):
+        return replace(need, then=partial(_go_on, reader, said))
     return _Folder(files, reader, said).parsed()
 
 
@@ -110,19 +115,20 @@ def _needs(spec: dict[str, Any], files: Files) -> Need | None:
     texts |= {normal(each["path"]) for each in spec.get("bootstrap", ()) if "path" in each}
     texts |= {name for name in ("policy.yaml", "policy.local.yaml") if name in files.names()}
     blobs = {normal(path) for path in _tool_files(spec)}
-    elsewhere = {f"{normal(each['path'])}/SKILL.md" for each in spec.get("skills", ()) if "path" in each}
+    shared = [normal(each["path"]) for each in spec.get("skills", ()) if "path" in each]
     need = Need(
         files=frozenset(texts),
-        folders=frozenset({"tools/**"}),
+        folders=frozenset({"tools/**", f"{_skills_dir(spec)}/**"}),
         blobs=frozenset(blobs - texts),
-        elsewhere=frozenset(elsewhere),
+        elsewhere=frozenset(f"{folder}/{what}" for folder in shared for what in ("SKILL.md", "**")),
     ).without(files.found)
     if need:
         return need
     found = frozenset(f"tools/{name}" for name in files.names("tools/**") if not name.endswith("/"))
-    if need := Need(blobs=found).without(files.found):
-        return need
-    return skill_files.needs(_skills_dir(spec), files)
+    attached = {f"{folder}/{name}" for folder in shared for name in skill_files.bundled(files.names(f"{folder}/**"))}
+    skills = skill_files.needs(_skills_dir(spec), files) or Need()
+    need = replace(skills, blobs=skills.blobs | found, attached=frozenset(attached)).without(files.found)
+    return need if need else None
 
 
 def _skills_dir(spec: dict[str, Any]) -> str:
@@ -223,7 +229,8 @@ class _Folder:
 
     def model(self) -> ModelChoice:
         said = dict(self.spec.get("model", {}))
-        if not said and "spec" in self.said and "model" not in self.spec:
+        told = any(problem.path == "spec.model" for problem in self.reader.problems)  # it is there, but wrong
+        if not said and not told and "spec" in self.said and "model" not in self.spec:
             text = "the agent names no model; the default of the machine is used"
             self.reader.warning(self.place("spec"), "spec.model", text, "add `model:` with provider and name")
         if "max_tokens" in said:
@@ -359,9 +366,14 @@ class _Folder:
             elif "url" in said:
                 found += self.remote_skill(said["url"], at)
             else:
-                page = f"{normal(said['path'])}/SKILL.md"
-                skill = skill_files.read_one(page, self.files, self.problems)
-                found += [skill] if skill else []
+                folder = normal(said["path"])
+                skill = skill_files.read_one(f"{folder}/SKILL.md", self.files, self.problems)
+                names = skill_files.bundled(self.files.names(f"{folder}/**"))
+                found += [replace(skill, files=names)] if skill else []
+        for index, skill in enumerate(found):
+            if any(skill.name == other.name for other in found[:index]):
+                text = f"two skills are called {skill.name!r}"
+                self.problems.append(Problem("error", skill.path, 1, 1, "name", text, "rename one"))
         return tuple(found)
 
     def remote_skill(self, url: str, at: str) -> list[Skill]:

@@ -21,7 +21,7 @@ def read_policy(entry: Entry, reader: Reader) -> PolicyTier | None:
         return None
     node = read_yaml(reader, entry.text, "1.2")
     said: Any = POLICY.read(node, "", reader) if node is not None else {}
-    if said is BAD or not reader.ok():
+    if said is BAD:
         return None
     for kind in ("allow", "deny"):
         for index, rule in enumerate(said.get(kind, ())):
@@ -29,6 +29,8 @@ def read_policy(entry: Entry, reader: Reader) -> PolicyTier | None:
                 at = f"{kind}[{index}]"
                 text = f"the rule {rule!r} names no sort of tool; it matches any"
                 reader.warning(reader.position(at), at, text, "begin with bash:, builtin:, cli:, mcp: or *:")
+    if not reader.ok():
+        return None
     notify = said.get("notify")
     return PolicyTier(
         mode=said.get("mode"),
