@@ -287,8 +287,8 @@ def test_a_skill_or_tool_that_is_a_link_out_is_never_read(tmp_path: Path) -> Non
     (agent / "tools/t").symlink_to("../../outside/tools/t")
     found = look(agent)
     assert said(found, agent) == [
-        ("warning", "skills/notes", 1, 1, "leads out of the agent's folder; it is not read"),
-        ("warning", "tools/t", 1, 1, "leads out of the agent's folder; it is not read"),
+        ("error", "skills/notes", 1, 1, "leads out of the agent's folder; it is not read"),
+        ("error", "tools/t", 1, 1, "leads out of the agent's folder; it is not read"),
     ]
     assert found.agent is not None
     assert (found.agent.skills, found.agent.tools) == ((), ())
@@ -310,7 +310,7 @@ def test_folders_that_link_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
     write_tree(tmp_path, {"agent.yaml": MANIFEST, "skills/notes/SKILL.md": SKILL})
     (tmp_path / "skills/notes/again").symlink_to("..")
     found = look(tmp_path)
-    assert said(found, tmp_path) == [("warning", "skills/notes/again", 1, 1, "leads in a circle; it is not read")]
+    assert said(found, tmp_path) == [("error", "skills/notes/again", 1, 1, "leads in a circle; it is not read")]
     assert found.agent is not None
     assert [skill.files for skill in found.agent.skills] == [("again",)]
 

@@ -15,7 +15,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": {"agent", "errors"},
     "config": {"formats", "errors"},
     "fetch": {"errors"},
-    "reading": {"formats", "errors"},
+    "reading": {"formats", "agent", "errors"},
     "agentfiles": {"formats", "reading", "fetch", "agent", "errors"},
     "conversion": {"agentfiles", "formats", "reading", "agent", "errors"},
     "schemas": {"formats", "config", "agent", "errors"},

@@ -280,7 +280,7 @@ class Abilities(Struct, frozen=True):
 class Limits(Struct, frozen=True):
     """Hard stops. None means that the agent does not set this one."""
 
-    tool_iterations: int = 10
+    tool_iterations: int | None = 10
     steps: int | None = None
     session_steps: int | None = None
     cost_usd: float | None = None

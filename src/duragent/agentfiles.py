@@ -41,13 +41,13 @@ class Examined(Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        return self.agent is not None and not any(problem.level == "error" for problem in self.problems)
+        return self.agent is not None
 
 
 def load(path: str | os.PathLike[str], *, fetch: Fetch | None = None) -> Agent:
     """The agent at `path`, in whatever format. Raises `InvalidAgent` with every problem, or `NotFound`."""
     found = examine(path, fetch=fetch)
-    if not found.ok or found.agent is None:
+    if found.agent is None:
         raise InvalidAgent(path, [problem for problem in found.problems if problem.level == "error"])
     return found.agent
 
@@ -85,7 +85,7 @@ def examine(path: str | os.PathLike[str], *, fetch: Fetch | None = None) -> Exam
         problem = Problem("error", entry, 1, 1, "", "it asks for more and more files", "it may inherit too deeply")
         return Examined(given, name, why, None, _shown(disk, [problem]))
     problems = _shown(disk, [*disk.notes, *answer.problems])
-    if answer.agent is None:
+    if answer.agent is None or any(problem.level == "error" for problem in problems):
         return Examined(given, name, why, None, problems)
     agent = answer.agent
     places = {f"skills[{n}]": Origin(skill.path, 1, 1) for n, skill in enumerate(agent.skills)} | dict(agent.origins)

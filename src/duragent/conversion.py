@@ -36,11 +36,8 @@ class Loss(Struct, frozen=True):
 
     def __str__(self) -> str:
         why = f" ({self.why})" if self.why else ""
-        if self.kind == "lost":
-            return f"{self.path}: {_short(self.before)} is lost{why}"
-        if self.kind == "added":
-            return f"{self.path}: {_short(self.after)} is added{why}"
-        return f"{self.path}: {_short(self.before)} becomes {_short(self.after)}{why}"
+        shown = [_short(value) for value in (self.before, self.after) if not _empty(value)]
+        return f"{self.kind:<8} {self.path}: {' → '.join(shown)}{why}"
 
 
 class Converted(Struct, frozen=True):
@@ -68,7 +65,7 @@ def write(agent: Agent, to: str, output: str | os.PathLike[str], *, accept_loss:
     try:
         _fill(stage, rendered, agent)
         found = examine(stage / rendered.entry if rendered.entry else stage)
-        if found.agent is None or not found.ok:
+        if found.agent is None:
             raise InvalidAgent(f"{agent.name} as {to}", [each for each in found.problems if each.level == "error"])
         losses = tuple(differences(agent, found.agent, rendered.notes))
         refused = [loss for loss in losses if loss.protected]
@@ -131,8 +128,22 @@ def differences(before: Agent, after: Agent, notes: Mapping[str, str] | None = N
     """Everything that `after` does not say as `before` did. Where things were written does not count."""
     for path, old, new in _compare("", comparable(before), comparable(after)):
         kind: Literal["lost", "changed", "added"] = "lost" if _empty(new) else "added" if _empty(old) else "changed"
-        protected = path.split(".")[0].split("[")[0] in PROTECTED and not _empty(old)
-        yield Loss(path, kind, old, new, protected, _why(path, notes or {}))
+        yield Loss(path, kind, old, new, not _empty(old) and _protects(before, path), _why(path, notes or {}))
+
+
+def _protects(agent: Agent, path: str) -> bool:
+    """Whether losing what stands at `path` would take protection away that the owner has.
+
+    Trust protects also where nobody wrote it: an agentspec agent without it may do nothing. Elsewhere a
+    default protects nobody; each format has its own.
+    """
+    section = path.split(".")[0].split("[")[0]
+    if section not in PROTECTED:
+        return False
+    said = not agent.origins or any(
+        known == path or known.startswith((f"{path}.", f"{path}[")) for known in agent.origins
+    )
+    return said or section == "trust"
 
 
 def comparable(agent: Agent) -> dict[str, Json]:

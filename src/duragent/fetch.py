@@ -11,6 +11,7 @@ import io
 import ipaddress
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -96,10 +97,30 @@ def _get(
         connection.close()
 
 
+def _resolved(host: str, port: int, resolve: Resolve, deadline: float) -> list[str]:
+    """Addresses of a name, within the time that is left. The system's own lookup knows no deadline."""
+    answer: list[list[str] | Exception] = []
+
+    def ask() -> None:
+        try:
+            answer.append(resolve(host, port))
+        except Exception as error:  # noqa: BLE001 - raised again below, in the thread that waits
+            answer.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_left(deadline))
+    if not answer:
+        raise TimeoutError
+    if isinstance(answer[0], Exception):
+        raise answer[0]
+    return answer[0]
+
+
 def _connect(
     host: str, port: int, resolve: Resolve, allowed: Allowed, tls: ssl.SSLContext, deadline: float
 ) -> ssl.SSLSocket:
-    addresses = resolve(host, port)
+    addresses = _resolved(host, port, resolve, deadline)
     for address in addresses:
         if not allowed(address):
             raise FetchFailed(f"{host} is at {address}, which is not a public address; it is not fetched")

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Iterator
 
+from duragent.agent import Level
 from duragent.formats.shape import Absent, Blob, Entry, File, Folder, Problem
 
 MAX_TEXT = 1 << 20
@@ -100,7 +101,9 @@ class Disk:
             return
         for name, astray in names:
             if astray:
-                self._note(os.path.join(here, name), 1, 1, f"{astray}; it is not read", "replace the link by a folder")
+                self._note(
+                    os.path.join(here, name), 1, 1, f"{astray}; it is not read", "replace the link by a folder", "error"
+                )
             yield prefix + name
             if name.endswith("/"):
                 yield from self._below(os.path.join(path, name[:-1]), prefix + name, depth + 1)
@@ -159,8 +162,8 @@ class Disk:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         return File(text, executable)
 
-    def _note(self, name: str, line: int, column: int, text: str, hint: str) -> None:
-        self.notes.append(Problem("warning", name, line, column, "", text, hint))
+    def _note(self, name: str, line: int, column: int, text: str, hint: str, level: Level = "warning") -> None:
+        self.notes.append(Problem(level, name, line, column, "", text, hint))
 
 
 def _absent(error: OSError) -> Absent:

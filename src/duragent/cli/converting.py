@@ -51,4 +51,4 @@ def _refusal(to: str) -> str:
 def _print_losses(losses: Iterable[Loss]) -> None:
     for loss in losses:
         mark = click.style("!", fg="red", bold=True) if loss.protected else " "
-        say(f"{mark} {click.style(f'{loss.kind:<8}', fg='yellow')} {clean(str(loss))}")
+        say(f"{mark} {clean(str(loss))}")

@@ -333,8 +333,9 @@ def write_settings(agent: Agent, servers: list[McpServer], kept: Mapping[str, Js
     model = agent.model.candidates[0] if agent.model.candidates else None
     if model is not None:
         singles["default_model"] = f"{model.provider}/{model.name}"
-    if agent.limits.tool_iterations != TOOL_ROUNDS:
-        singles["max_tool_rounds"] = agent.limits.tool_iterations
+    rounds = agent.limits.tool_iterations if agent.limits.steps is None else agent.limits.steps
+    if rounds is not None and rounds > 0 and rounds != TOOL_ROUNDS:
+        singles["max_tool_rounds"] = rounds
     singles["max_parallel_tasks"] = agent.limits.parallel_tasks
     seconds = agent.session.llm_timeout_seconds
     raw = [each for each in kept.get("acl", ()) if "value" in each]

@@ -256,7 +256,9 @@ def _read(
                 problems.append(absence("error", where, entry, file=path, line=1, column=1, at=name))
     reader = Reader(path, unknown="warning")
     if _OTHER.search(text) and not _VERSION.search(text) and elsewhere:
-        reader.error((1, 1), "apiVersion", f"{path} is not an agentspec manifest", "a base must be one")
+        text = f"{path} is not an agentspec manifest"
+        problems.append(Problem("error", path, 1, 1, "apiVersion", text, "a base must be one"))
+        return None
     manifest = read_manifest(reader, text, soul=prose["SOUL.md"], rules=prose["RULES.md"])
     if manifest is not None and path.startswith("ag1:") and fingerprint(manifest.values) != path:
         found = fingerprint(manifest.values)
@@ -296,6 +298,7 @@ def _agent(merged: Merged, problems: list[Problem]) -> Agent:
         ),
         trust=Trust(**{**values["trust"], "scope": tuple(values["trust"]["scope"])}),
         limits=Limits(
+            tool_iterations=None,
             steps=behavior["max_steps"],
             session_steps=watch["step_limit"],
             cost_usd=usable_cost(watch["cost_limit"]),

@@ -177,7 +177,7 @@ def _behavior(agent: Agent) -> dict[str, Json]:
         "persona": text("persona") if native else None,
         "traits": [part.text for part in agent.prompt if part.kind == "trait"] if native else [],
         "temperature": agent.model.temperature,
-        "max_steps": limits.tool_iterations if limits.steps is None else limits.steps,
+        "max_steps": next((each for each in (limits.steps, limits.tool_iterations) if each is not None), 20),
         "on_error": limits.on_error,
         "system_override": text("override") if native else None,
     }

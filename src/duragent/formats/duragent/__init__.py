@@ -171,7 +171,7 @@ class _Folder:
         skills = self.skills()
         triggers, schedules = self.triggers(skills)
         policy = Policy(agent=self.policy("policy.yaml", "agent"), local=self.policy("policy.local.yaml", "local"))
-        model = self.model()
+        model, memory = self.model(), self.memory()
         problems = (*self.reader.problems, *self.problems)
         if any(problem.level == "error" for problem in problems):
             return Parsed(None, problems)
@@ -188,7 +188,7 @@ class _Folder:
             tools=tools,
             skills_dir=self.spec.get("skills_dir"),
             skills=skills,
-            memory=self.memory(),
+            memory=memory,
             limits=Limits(
                 tool_iterations=session.pop("max_tool_iterations", Limits().tool_iterations),
                 background_seconds=session.pop("max_background_runtime", None),
@@ -414,6 +414,10 @@ class _Folder:
         said = self.spec["memory"]
         short, long = said.get("short_term"), said.get("long_term", {})
         backends = {value for value in (said.get("backend"), long.get("backend")) if value is not None}
+        if len(backends) > 1:
+            at = "spec.memory.long_term.backend"
+            text = "spec.memory.backend and spec.memory.long_term.backend say different things"
+            self.reader.error(self.place(at), at, text, "keep one of them")
         return Memory(
             short_term=short.get("backend", "buffer") if short is not None else None,
             short_term_max_tokens=(short or {}).get("max_tokens"),

@@ -147,7 +147,7 @@ def _session(agent: Agent) -> dict[str, Json]:
     if "context" in said:
         said["context"] = _changed(agent.session.context, ContextRules())
     iterations = agent.limits.tool_iterations if agent.limits.steps is None else agent.limits.steps
-    if iterations != Limits().tool_iterations and iterations > 0:
+    if iterations is not None and iterations != Limits().tool_iterations and iterations > 0:
         said["max_tool_iterations"] = iterations
     if agent.limits.background_seconds is not None:
         said["max_background_runtime"] = write_duration(agent.limits.background_seconds)
