@@ -9,6 +9,7 @@ from bench.table import Row, at_least
 from yaml._yaml import CParser
 from yaml.events import StreamEndEvent
 
+from duragent.agentfiles import load
 from duragent.agentspec import agent_hash, load_agent
 from duragent.formats import agentspec
 from duragent.formats.shape import File, Files
@@ -22,6 +23,12 @@ _FILES = Files(SEED.name, {path.name: File(path.read_text(encoding="utf-8")) for
 
 
 def ours() -> str:
+    """The effective agent: the manifest, its base, inheritance, origins. More than the reference's load does."""
+    return agent_hash(load(SEED))
+
+
+def declared() -> str:
+    """The manifest alone, which is what the reference loads."""
     return agent_hash(load_agent(SEED))
 
 
@@ -70,17 +77,18 @@ def best_in_turns(works: dict[str, Callable[[], object]], rounds: int, calls: in
 def run(quick: bool) -> Iterator[Row]:
     assert ours() == FINGERPRINT, f"the fingerprint of {SEED} is {ours()}, not {FINGERPRINT}"
     parts = {"libyaml's events": events_only, "YAML with positions": nodes_only, "the format": format_only}
-    works: dict[str, Callable[[], object]] = {"ours": ours, **parts}
+    works: dict[str, Callable[[], object]] = {"ours": ours, "declared": declared, **parts}
     theirs = reference()
     if theirs is not None:
         assert theirs() == FINGERPRINT, f"the reference gives {theirs()}, not {FINGERPRINT}"
         works["reference"] = theirs
     best = best_in_turns(works, *((8, 5) if quick else (60, 10)))
-    said = f"{best['ours'] * 1e3:.2f} ms"
-    if theirs is None:
-        yield Row("load + fingerprint", said, "agentspec is not installed", "skipped", f">= {TARGET:g}x")
-    else:
-        other = f"reference {best['reference'] * 1e3:.2f} ms"
-        yield at_least("load + fingerprint", said, other, best["reference"] / best["ours"], TARGET)
+    for name, shown in (("ours", "load + fingerprint"), ("declared", "the same, without its base")):
+        said = f"{best[name] * 1e3:.2f} ms"
+        if theirs is None:
+            yield Row(shown, said, "agentspec is not installed", "skipped", f">= {TARGET:g}x")
+        else:
+            other = f"reference {best['reference'] * 1e3:.2f} ms"
+            yield at_least(shown, said, other, best["reference"] / best[name], TARGET)
     for name in parts:
         yield Row(f"of which {name}", f"{best[name] * 1e3:.2f} ms", "", f"{best[name] / best['ours']:.0%}")

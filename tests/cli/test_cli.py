@@ -191,6 +191,13 @@ def test_hash_prints_ag1_for_agentspec_and_sha256_for_all(bot: Path) -> None:
     assert duragent("hash", bot).stdout.startswith("sha256:")
 
 
+def test_hash_prints_ag1_also_where_the_base_is_missing_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "x.agent").write_text("name: x\nbase: parent.agent\n")
+    done = duragent("hash", "x.agent", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "ag1:56279a549f8e\n")
+    assert "x.agent:2:7  error  parent.agent is not there" in done.stderr
+
+
 def test_a_conversion_that_would_lose_protection_is_refused_and_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "x.agent").write_text("name: x\ntrust: {network: allowed}\n")
     done = duragent("convert", "x.agent", "--to", "duragent", "--output", "out", cwd=tmp_path)

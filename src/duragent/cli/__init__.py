@@ -20,7 +20,7 @@ from duragent.errors import DuragentError
 COMMANDS = {
     "validate": ("duragent.cli.checking", "Say everything that is wrong with agent files."),
     "show": ("duragent.cli.showing", "Print the effective agent, or its prompt."),
-    "hash": ("duragent.cli.checking", "Print an agent's fingerprints."),
+    "hash": ("duragent.cli.hashing", "Print an agent's fingerprints."),
     "convert": ("duragent.cli.converting", "Write an agent in another format."),
     "schema": ("duragent.cli.schemas", "Print a JSON Schema for editors."),
 }

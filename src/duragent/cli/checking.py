@@ -1,4 +1,4 @@
-"""validate and hash: what can be said about agent files without running them."""
+"""validate: everything that is wrong with agent files."""
 
 import os
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import click
 from msgspec import to_builtins
 
-from duragent.agentfiles import Examined, agent_hash, examine, find, load
+from duragent.agentfiles import Examined, agent_hash, examine, find
 from duragent.cli import clean, count, echo_json, say
 from duragent.errors import NotFound
 from duragent.formats.shape import Problem
@@ -85,20 +85,3 @@ def _print_summary(found: Iterable[Examined]) -> None:
         count(levels.count("warning"), "warning"),
     )
     say(", ".join(counts))
-
-
-@click.command("hash")
-@click.argument("path", type=_PATH)
-def hash_command(path: str) -> None:
-    """Print the fingerprints of the agent at PATH.
-
-    agentspec manifests have an `ag1:` fingerprint, computed as the reference does. Every agent has a full
-    `sha256:` over all files that belong to it.
-
-    \b
-    duragent hash researcher.agent
-    """
-    agent = load(path)
-    if agent.source.manifest_hash:
-        say(agent.source.manifest_hash)
-    say(agent.source.fingerprint)

@@ -29,7 +29,8 @@ class Problem(Struct, frozen=True):
 
     def __str__(self) -> str:
         hint = f" ({self.hint})" if self.hint else ""
-        return f"{self.file}:{self.line}:{self.column}  {self.level}  {self.text}{hint}"
+        said = f"{self.file}:{self.line}:{self.column}  {self.level}  {self.text}{hint}"
+        return said.encode("utf-8", "backslashreplace").decode()  # a key may hold a lone surrogate
 
 
 class File(Struct, frozen=True):
