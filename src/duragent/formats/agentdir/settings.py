@@ -174,7 +174,9 @@ def _provider(item: Item, settings: Settings) -> None:
     inner = Reader(FILE, unknown="warning", number_as_text=None)
     PROVIDER.read(_as_map(item), f"providers.{label}", inner)
     reader.problems += [as_warning(problem) for problem in inner.problems]
-    attributes = rest.get("attributes", {})
+    # `null` says nothing, and what says nothing must not stand in the way of its other spelling.
+    attributes = {name: value for name, value in rest.get("attributes", {}).items() if value is not None}
+    rest["attributes"] = attributes
     provider = Provider(
         key_from=_key(item, attributes, reader),
         base_url=_take(attributes, str, "base_url", "baseUrl"),
@@ -192,26 +194,23 @@ def _as_map(item: Item) -> Node:
 
 
 def _take(attributes: dict[str, Json], kind: type, *names: str) -> Json:
-    """Move a value out of what is kept, if it is of this kind."""
-    for name in names:
-        if type(attributes.get(name)) is kind:
-            return attributes.pop(name)
-    return None
+    """Move a value out of what is kept, if it is of this kind. Of two spellings the first that is there counts."""
+    name = next((each for each in names if each in attributes), None)
+    return attributes.pop(name) if name is not None and type(attributes[name]) is kind else None
 
 
 def _key(item: Item, attributes: dict[str, Json], reader: Reader) -> str | None:
-    for name in ("api_key", "apiKey"):
-        value = attributes.get(name)
-        variable = env_name(value)
-        if variable is not None and len(value["env()"]) == 1:  # type: ignore[index]
-            del attributes[name]
-            return f"env.{variable}"
-        if type(value) is str:
-            node = item.attributes.value[name]
-            path = f"providers.{item.labels[0]}.{name}"
-            reader.warning(
-                node, path, "a key stands in the file itself, and is not used", f'write {name} = env("NAME")'
-            )
+    name = next((each for each in ("api_key", "apiKey") if each in attributes), "api_key")
+    value = attributes.get(name)
+    variable = env_name(value)
+    if variable is not None and len(value["env()"]) == 1:  # type: ignore[index]
+        del attributes[name]
+        return f"env.{variable}"
+    if type(value) is str:
+        node = item.attributes.value[name]
+        path = f"providers.{item.labels[0]}.{name}"
+        text = "a key stands in the file itself, and is not used"
+        reader.warning(node, path, text, f'write {name} = env("NAME")')
     return None
 
 
@@ -253,9 +252,10 @@ def _default_model(item: Item, settings: Settings) -> None:
 
 def _take_window(model: dict[str, Json], settings: Settings) -> None:
     """`limit { context output }` of the default model, as a block or as a value."""
-    limits = [each.get("attributes", {}) for each in model.get("blocks", []) if each["name"] == "limit"]
+    blocks = [each for each in model.get("blocks", []) if each["name"] == "limit"]
+    limits = [each["attributes"] for each in blocks if each.get("attributes")]
     value = model.get("attributes", {}).get("limit")
-    if type(value) is dict:
+    if type(value) is dict and value:
         limits.insert(0, value)
     for limit in limits[:1]:
         for name in ("context", "output"):
@@ -356,7 +356,7 @@ def _provider_item(agent: Agent, label: str, rest: Mapping[str, Json]) -> dict[s
     attributes: dict[str, Json] = {}
     if provider.key_from and provider.key_from.startswith("env."):
         attributes["api_key"] = {"env()": [provider.key_from.removeprefix("env.")]}
-    if provider.base_url:
+    if provider.base_url is not None:
         attributes["base_url"] = provider.base_url
     headers = {name: value for name, value in provider.headers.items() if can_be_key(name)}
     if headers:
