@@ -1,7 +1,8 @@
 """Hands broken manifests to every format and looks for what must never happen.
 
 An exception; an answer that takes more than a second of CPU time; a refusal without an error; a problem that stands
-nowhere. Everything happens in memory. One case again: `python -m bench.fuzz agentspec 1234`.
+nowhere or cannot be printed; another answer when a format goes on from where it stopped than when it starts over.
+Everything happens in memory. One case again: `python -m bench.fuzz agentspec 1234`.
 """
 
 import os
@@ -9,7 +10,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from random import Random
@@ -25,7 +26,7 @@ CASES = 20_000
 SLOW_SECONDS = 1.0
 HANG_SECONDS = 20
 WRITTEN = 10
-"""Of so many accepted agents one is also written: writing costs more than reading."""
+"""Of so many cases one is also read from the start each time, and written: both cost more than reading."""
 
 _WHYS: tuple[Why, ...] = ("outside", "folder", "special", "unreadable", "encoding", "nul", "large", "refused")
 
@@ -71,7 +72,7 @@ def case(format: str, seed: int) -> tuple[Sample, dict[str, Entry], str]:
 def look(tree: Mapping[str, Entry], need: Need) -> dict[str, Entry]:
     """What `need` asks for, as `agentfiles` would find it on a disk that holds only `tree`."""
     found = {path: tree.get(path, Absent("missing")) for path in need.files | need.elsewhere}
-    for path in need.blobs:
+    for path in need.blobs | need.attached:
         entry = tree.get(path, Absent("missing"))
         found[path] = Blob("digest") if isinstance(entry, File) else entry
     for path in need.folders | {each for each in need.elsewhere if each.endswith("/**")}:
@@ -90,20 +91,23 @@ def _folder(tree: Mapping[str, Entry], path: str) -> Entry:
     return Folder(tuple(sorted(names)))
 
 
-def drive(sample: Sample, tree: Mapping[str, Entry]) -> Parsed:
+def drive(sample: Sample, tree: Mapping[str, Entry], *, resume: bool = True) -> Parsed:
+    """What the format says in the end; asked as `agentfiles.examine` does, or, without `resume`, always anew."""
     format = open_format(sample.format)
     found: dict[str, Entry] = {"": _folder(tree, ""), sample.manifest: tree[sample.manifest]}
     if sample.format == "agentdir" and "agent.acl" in tree:
         found["agent.acl"] = tree["agent.acl"]
     files = Files(sample.entry, found, "sample")
     format.claims(files)
+    again: Callable[[Files], Parsed | Need] = format.parse
     for _ in range(100):
-        answer = format.parse(files)
+        answer = again(files)
         if isinstance(answer, Parsed):
             return answer
         missing = answer.without(found)
         assert missing, f"it asks again for what it has: {answer}"
         found |= look(tree, missing)
+        again = (answer.then if resume else None) or format.parse
     raise AssertionError("it never stops asking")
 
 
@@ -124,8 +128,11 @@ def try_one(format: str, seed: int) -> tuple[Parsed | None, float, Finding | Non
     try:
         parsed = drive(sample, tree)
         check(parsed)
-        if seed % WRITTEN == 0 and parsed.agent is not None and not errors(parsed):
-            open_format(format).render(parsed.agent)
+        if seed % WRITTEN == 0:
+            anew = drive(sample, tree, resume=False)
+            assert repr(anew) == repr(parsed), "it says something else when it starts over"  # no NaN is itself
+            if parsed.agent is not None and not errors(parsed):
+                open_format(format).render(parsed.agent)
     except Exception:  # noqa: BLE001 - finding them is what this is for
         return None, time.process_time() - start, Finding(format, seed, traceback.format_exc(limit=-3), text)
     took = time.process_time() - start

@@ -1,4 +1,8 @@
-"""Generated agents: everything the model can say, with the texts that file formats trip over."""
+"""Generated agents: everything the model can say, with the texts that file formats trip over.
+
+Left out is what only stands for something in the folder it was read from: `DiscoveredTool`, `Skill.files` and
+`Memory.notes` are files there, and `raw` is what a reader could make nothing of.
+"""
 
 from hypothesis import strategies as st
 
@@ -97,7 +101,20 @@ MODEL = st.builds(
     st.sampled_from(["full", "32k"]),
 )
 KINDS = ("soul", "system_prompt", "instructions", "role", "persona", "trait", "override", "system", "rules")
-PROMPT = several(st.builds(PromptPart, st.sampled_from(KINDS), SAID), 4)
+BOOTSTRAP = st.builds(
+    PromptPart,
+    st.just("bootstrap"),
+    SAID,
+    WORD.map("./{}.md".format),
+    maybe(NUMBER),
+    st.booleans(),
+)
+PROMPT = st.lists(
+    st.one_of(st.builds(PromptPart, st.sampled_from(KINDS), SAID), BOOTSTRAP),
+    max_size=4,
+    unique_by=lambda part: part.path or id(part),
+).map(tuple)
+OAUTH = {"auth_url": "https://id.example.com/", "token_url": "https://id.example.com/t", "client_id": "x"}
 TOOL: st.SearchStrategy[Tool] = st.one_of(
     st.builds(BuiltinTool, st.sampled_from(["bash", "web", "memory"])),
     st.builds(CliTool, WORD, st.sampled_from(["git status", "make"]), LINE),
@@ -116,6 +133,7 @@ TOOL: st.SearchStrategy[Tool] = st.one_of(
         st.sampled_from(["http", "streamable-http"]),
         url=st.just("https://mcp.example.com/"),
         headers=WORDS,
+        oauth=st.sampled_from([{}, OAUTH]),
     ),
     st.builds(McpServer, WORD, config=SETTINGS, enabled=st.booleans()),
     st.builds(
@@ -123,7 +141,31 @@ TOOL: st.SearchStrategy[Tool] = st.one_of(
     ),
     st.builds(InlineTools, st.just("return { a: { fn() {}, scheme: {} } };")),
 )
-SKILL = st.builds(Skill, WORD, SAID, TEXT.map(lambda text: text.strip("\n")), metadata=WORDS, tags=several(WORD))
+SKILL = st.one_of(
+    st.builds(
+        Skill,
+        WORD,
+        SAID,
+        TEXT.map(lambda text: text.strip("\n")),
+        license=maybe(LINE),
+        compatibility=maybe(LINE),
+        metadata=WORDS,
+        allowed_tools=maybe(several(st.sampled_from(["Read", "Bash(git *)", "mcp:x, y"]))),
+        kind=st.sampled_from(["instruction", "persona", "tool"]),
+        tags=several(WORD),
+        version=maybe(st.sampled_from(["1.0", "2.1.0", "yes"])),
+        model_may_invoke=st.booleans(),
+        extra=st.dictionaries(WORD.map("x-{}".format), JSON, max_size=1),
+    ),
+    st.builds(Skill, WORD, path=WORD.map("https://example.com/{}".format)),
+)
+COMMAND = st.one_of(
+    st.builds(Command, WORD, LINE.filter(bool), SAID, st.one_of(LINE, several(LINE))),
+    st.builds(Command, WORD, source=WORD.map("https://example.com/{}.md".format)),
+)
+OWN = st.dictionaries(WORD.map("x-{}".format), JSON, max_size=2)
+EXTRA = st.dictionaries(st.sampled_from(["duragent", "agentspec", "agentmd", "openagentspec"]), OWN, max_size=2)
+"""Fields of one's own. Those of an agent directory are kept as ACL, in a shape of its own, and are tested there."""
 ACCESS = st.builds(
     Access,
     st.builds(DirectAccess, st.sampled_from(["open", "disabled", "allowlist"]), several(LINE.filter(bool))),
@@ -164,7 +206,13 @@ def agents(draw: st.DrawFn) -> Agent:
     """An agent that says anything, though no single format can say it all."""
     skills = draw(named(SKILL, 2))
     triggers = tuple(Trigger("do *", skill.name) for skill in skills if draw(st.booleans()))  # type: ignore[attr-defined]
-    clock = st.builds(Schedule, st.sampled_from(["0 9 * * MON", "*/5 * * * *"]), WORD, SAID, enabled=st.booleans())
+    moment = st.sampled_from(["0 9 * * MON", "*/5 * * * *"])
+    zone = maybe(st.sampled_from(["Europe/Paris", "UTC"]))
+    clock = st.builds(Schedule, moment, WORD, SAID, enabled=st.booleans(), timezone=zone)
+    if skills:
+        called = st.sampled_from([skill.name for skill in skills])  # type: ignore[attr-defined]
+        by_skill = st.builds(Schedule, moment, WORD, skill=called, enabled=st.booleans(), timezone=zone)
+        clock = st.one_of(clock, by_skill)
     fields = {
         "name": WORD,
         "title": maybe(SAID.map(lambda text: " ".join(text.split()))),
@@ -174,11 +222,14 @@ def agents(draw: st.DrawFn) -> Agent:
         "license": maybe(st.just("MIT")),
         "labels": WORDS,
         "tags": several(LINE),
-        "status": st.sampled_from(["active", "deprecated"]),
+        "icon": st.sampled_from(["🤖", "✍️", "x"]),
+        "avatar": maybe(st.sampled_from(["./me.png", "https://example.com/me.png"])),
+        "status": st.sampled_from(["active", "deprecated", "disabled"]),
         "model": MODEL,
         "prompt": PROMPT,
         "tools": st.lists(TOOL, max_size=3, unique_by=lambda tool: getattr(tool, "name", "")).map(tuple),
         "abstract_skills": several(st.builds(AbstractSkill, WORD, maybe(SETTINGS.filter(bool)))),
+        "skills_dir": maybe(st.sampled_from(["./skills/", "./lib/skills"])),
         "memory": st.builds(
             Memory,
             maybe(st.sampled_from(["buffer", "external"])),
@@ -202,7 +253,7 @@ def agents(draw: st.DrawFn) -> Agent:
         "limits": LIMITS,
         "trace": st.booleans(),
         "schedules": named(clock, 2),
-        "commands": named(st.builds(Command, WORD, LINE.filter(bool), SAID, LINE), 2),
+        "commands": named(COMMAND, 2),
         "startup": st.builds(Startup, several(st.sampled_from(["TOKEN", "HOME"]))),
         "input": JSON,
         "expose": several(st.builds(Interface, WORD, maybe(LINE), WORDS, maybe(WORD))),
@@ -213,6 +264,7 @@ def agents(draw: st.DrawFn) -> Agent:
         ),
         "a2a": SETTINGS,
         "extensions": SETTINGS,
+        "extra": EXTRA,
     }
     chosen = {name: draw(strategy) for name, strategy in fields.items() if name == "name" or draw(st.booleans())}
     return Agent(skills=skills, triggers=triggers, **chosen)  # type: ignore[arg-type]

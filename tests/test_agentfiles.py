@@ -29,7 +29,7 @@ BROKEN: list[tuple[str, bytes, tuple[int, int], str]] = [
     ("only space", b" \n\n", (1, 1), "agent.yaml is empty"),
     ("a tab for indentation", f"{HEAD}spec:\n\tmodel: 1\n".encode(), (6, 1), "indented with a tab"),
     ("two documents", f"{MANIFEST}---\na: 1\n".encode(), (7, 1), "a second document begins here"),
-    ("duplicate key", f"{MANIFEST}kind: Agent\n".encode(), (7, 1), "the key 'kind' stands here twice; this one wins"),
+    ("duplicate key", f"{MANIFEST}kind: Agent\n".encode(), (7, 1), "the key 'kind' stands here twice"),
     ("unknown tag", f"{HEAD}spec: !!python/object:os.system x\n".encode(), (5, 7), "the tag !!python/object:os.system is not known"),
     ("an alias to nothing", f"{HEAD}spec: *x\n".encode(), (5, 7), "*x refers to nothing"),
     ("an alias to itself", f"{HEAD}spec: &x [*x]\n".encode(), (5, 11), "*x contains itself"),
@@ -53,7 +53,7 @@ def test_an_alias_bomb_is_refused(tmp_path: Path) -> None:
     bomb = "x-0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
     bomb += "".join(f"x-{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
     problem = only(look(write_tree(tmp_path, {"agent.yaml": MANIFEST + bomb})))
-    assert (problem.level, problem.text) == ("error", "its aliases expand to more than 100,000 values")
+    assert (problem.level, problem.text) == ("error", "its aliases expand to more than 20,000 values")
     assert (problem.line, bool(problem.hint)) == (11, True)
 
 
@@ -206,10 +206,6 @@ def test_the_format_is_recognised(tmp_path: Path, files: dict[str, str], format:
     ("files", "candidates"),
     [
         (
-            {"agent.yaml": f"apiVersion: duragent/v1alpha1\n{AGENTSPEC}"},
-            "duragent (apiVersion duragent/… in agent.yaml); agentspec (apiVersion agent/… in agent.yaml)",
-        ),
-        (
             {"agent.yaml": MANIFEST, "agent.acl": ""},
             "duragent (apiVersion duragent/… in agent.yaml); agentdir (agent.acl in the folder)",
         ),
@@ -221,6 +217,54 @@ def test_an_agent_that_could_be_two_things_names_the_candidates(
     problem = only(look(write_tree(tmp_path, files)))
     assert problem.text == f"this could be more than one format: {candidates}"
     assert (problem.line, problem.column, problem.hint) == (1, 1, "point at the file you mean, or remove the other")
+
+
+def test_two_manifests_in_one_folder_are_both_named(tmp_path: Path) -> None:
+    problem = only(look(write_tree(tmp_path, {"agent.yaml": MANIFEST, "agent.yml": AGENTSPEC})))
+    assert problem.text == "this folder holds two manifests: agent.yaml (duragent) and agent.yml (agentspec)"
+    assert problem.hint == "point at the file you mean, or remove the other"
+
+
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [
+        ('{"apiVersion": "duragent/v1alpha1", "kind": "Agent", "metadata": {"name": "a"}, "spec": {}}', "duragent"),
+        ('{\n  "apiVersion": "agent/v1",\n  "name": "a"\n}', "agentspec"),
+        ("{apiVersion: agent/v1, name: a}", "agentspec"),
+        ("? apiVersion\n: duragent/v1alpha1\n? kind\n: Agent\n? metadata\n: {name: a}\n? spec\n: {}\n", "duragent"),
+        ("# about\n---\nname: a\n", "agentspec"),
+    ],
+)
+def test_the_api_version_decides_however_the_yaml_is_written(tmp_path: Path, text: str, format: str) -> None:
+    assert look(write_tree(tmp_path, {"agent.yaml": text})).format == format
+
+
+@pytest.mark.parametrize("link", ["skills/s/ref", "tools/x/README.md", "tools/x/lib"])
+def test_a_file_that_links_out_is_refused_and_never_copied(tmp_path: Path, link: str) -> None:
+    skill = "---\nname: s\ndescription: d\n---\nx\n"
+    agent = write_tree(
+        tmp_path / "agent", {"agent.yaml": MANIFEST, "skills/s/SKILL.md": skill, "tools/x/run": "#!/bin/sh\n"}
+    )
+    (agent / "tools/x/run").chmod(0o755)
+    (tmp_path / "secret").write_text("s3cret")
+    (agent / link).symlink_to(tmp_path / "secret")
+    found = look(agent)
+    assert [(each.level, each.text) for each in found.problems] == [
+        ("error", f"{link} leads out of the agent's folder")
+    ]
+
+
+@pytest.mark.parametrize("name", ["policy.yml", "Policy.yaml", "policy.yaml/x"])
+def test_a_policy_that_would_not_be_read_is_an_error(tmp_path: Path, name: str) -> None:
+    found = look(write_tree(tmp_path, {"agent.yaml": MANIFEST, name: "mode: restrict\n"}))
+    assert [each.level for each in found.problems] == ["error"]
+
+
+def test_long_lists_take_no_time_that_a_person_would_notice(tmp_path: Path) -> None:
+    # Sizes at which anything quadratic would take minutes; the bound is on the work, not on the clock.
+    many = ", ".join(f"a{n}" for n in range(9_000))
+    files = {"p.agent": f"name: p\nskills: [{many}]\n", "c.agent": f"name: c\nbase: p.agent\nskills: [{many}]\n"}
+    assert len(agent_at(write_tree(tmp_path, files) / "c.agent").abstract_skills) == 9_000
 
 
 def test_pointing_at_the_file_settles_it(tmp_path: Path) -> None:

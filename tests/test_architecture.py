@@ -35,15 +35,26 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli", "__version__"},
     "__init__": {"agent", "agentfiles", "conversion", "errors", "formats"},
 }
-# In the pure parts, not even these. The clock, chance and the world arrive as arguments.
-IMPURE = {
-    *("aiohttp", "anyio", "asyncio", "glob", "http", "io", "multiprocessing", "os", "pathlib", "random", "requests"),
-    *("secrets", "shutil", "signal", "socket", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "uuid"),
-    *("zoneinfo",),
-}
 PURE_PARTS = {"agent", "core", "formats"}
-# The loaders: the only places where an import may stand in a function.
-LOADERS = {"__main__.py"}
+# All that the pure parts may import beside what is ours. The clock, chance and the world arrive as arguments.
+PURE = {
+    *("abc", "collections", "difflib", "fnmatch", "functools", "graphlib", "hashlib", "itertools", "json", "math"),
+    *("posixpath", "re", "shlex", "typing", "urllib.parse"),
+    *("cronsim", "markdown_it", "msgspec", "yaml"),
+}
+PURE_HERE = {"formats/cron.py": {"datetime"}, "formats/__init__.py": {"importlib"}}
+# What would be reached without an import.
+WORLD = {"open", "print", "input", "exec", "eval", "compile", "breakpoint", "__builtins__", "__loader__", "__spec__"}
+CLOCK = {"now", "today", "utcnow"}
+DISK = {
+    *("abspath", "exists", "expanduser", "expandvars", "getatime", "getctime", "getmtime", "getsize", "isdir"),
+    *("isfile", "islink", "ismount", "lexists", "os", "realpath", "samefile"),
+}
+"""Names in posixpath that look at the disk; the others only look at texts."""
+# The only places that may load a module by its name.
+LOADERS = {"__init__.py", "formats/__init__.py", "cli/__init__.py", "agentfiles.py"}
+# The only place where an import may stand in a function.
+HIDING = {"__main__.py"}
 FILES = sorted(SRC.rglob("*.py"))
 
 
@@ -51,36 +62,74 @@ def part_of(path: Path) -> str:
     return path.relative_to(SRC).with_suffix("").parts[0]
 
 
-def imports(source: str) -> set[str]:
+def imports(tree: ast.AST) -> set[str]:
+    """Every name that is imported, also by a text that is handed to `import_module`."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found |= {"." * node.level + f"{node.module or ''}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call) and called(node) in ("import_module", "__import__"):
+            found.add(loaded(node))
     return found
+
+
+def called(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def loaded(node: ast.Call) -> str:
+    """What `import_module` is called with: a text, or what an f-string begins with; "?" where nobody can see it."""
+    first = node.args[0] if node.args else None
+    if isinstance(first, ast.JoinedStr) and first.values:
+        first = first.values[0]
+    return str(first.value).rstrip(".") if isinstance(first, ast.Constant) else "?"
+
+
+def within(name: str, modules: set[str]) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
 def faults(path: Path, source: str) -> list[str]:
     """Every rule that the text `source`, standing at `path`, breaks."""
-    part = part_of(path)
-    tree = ast.parse(source)
-    used = imports(source)
+    part, here, tree = part_of(path), path.relative_to(SRC).as_posix(), ast.parse(source)
+    used = imports(tree)
     found = [f"relative import {name}" for name in used if name.startswith(".")]
+    found += ["`import duragent` hides what is used of it" for name in used if name == "duragent"]
     ours = {name.split(".")[1] for name in used if name.startswith("duragent.")}
     found += [f"{part} must not import {name}" for name in ours - MAY_IMPORT[part] - {part}]
-    if part in PURE_PARTS:
-        found += [f"{part} is pure: no {name}" for name in {name.split(".")[0] for name in used} & IMPURE]
-        if any(isinstance(node, ast.AsyncFunctionDef | ast.Await) for node in ast.walk(tree)):
-            found.append(f"{part} is pure: nothing to wait for")
-        calls = {
-            node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    if here not in LOADERS:
+        named = {called(node) for node in ast.walk(tree) if isinstance(node, ast.Call)} & {
+            "import_module",
+            "__import__",
         }
-        found += [f"{part} is pure: no {name}()" for name in calls & {"open", "print", "input", "exec", "eval"}]
-    if path.name not in LOADERS:
+        found += [f"{here} is no loader: no {name}()" for name in named]
+    if part in PURE_PARTS:
+        others = {name for name in used if not within(name, {"duragent", *PURE, *PURE_HERE.get(here, set())})}
+        found += [f"{part} is pure: no {name}" for name in others if not name.startswith(".")]
+        found += [f"{part} is pure: {what}" for what in impure(tree)]
+    if here not in HIDING:
         for function in [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]:
             if any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(function)):
                 found.append(f"an import is hidden in {function.name}")
+    return found
+
+
+def impure(tree: ast.AST) -> set[str]:
+    """What reaches the world without importing anything that is not on the list."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await):
+            found.add("nothing to wait for")
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in WORLD:
+            found.add(f"no {node.id}")
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CLOCK:
+            found.add(f"no .{node.func.attr}()")
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "posixpath" and node.attr in DISK:
+            found.add(f"no posixpath.{node.attr}")
+        elif isinstance(node, ast.ImportFrom) and node.module == "posixpath":
+            found |= {f"no posixpath.{alias.name}" for alias in node.names if alias.name in DISK}
     return found
 
 
@@ -96,10 +145,35 @@ def test_a_file_keeps_the_rules_of_its_place(path: Path) -> None:
         ("core/x.py", "from duragent.formats import shape", "core must not import formats"),
         ("agent.py", "import duragent.errors", "agent must not import errors"),
         ("reading.py", "from duragent.agentfiles import load", "reading must not import agentfiles"),
-        ("formats/x/y.py", "from pathlib import Path", "formats is pure: no pathlib"),
-        ("core/x.py", "import os.path", "core is pure: no os"),
+        ("formats/x/y.py", "from pathlib import Path", "formats is pure: no pathlib.Path"),
+        ("core/x.py", "import os.path", "core is pure: no os.path"),
+        ("core/x.py", "import urllib.request", "core is pure: no urllib.request"),
+        ("core/x.py", "from urllib import request", "core is pure: no urllib.request"),
+        ("core/x.py", "import concurrent.futures", "core is pure: no concurrent.futures"),
+        ("core/x.py", "import sqlite3", "core is pure: no sqlite3"),
+        ("core/x.py", "import builtins\nbuiltins.open('x')", "core is pure: no builtins"),
+        ("core/x.py", "from datetime import datetime", "core is pure: no datetime.datetime"),
+        ("formats/x/cron.py", "import datetime", "formats is pure: no datetime"),
+        ("formats/cron.py", "from datetime import datetime\ndatetime.now()", "formats is pure: no .now()"),
+        ("formats/cron.py", "import datetime\ndatetime.date.today()", "formats is pure: no .today()"),
+        ("formats/cron.py", "import datetime as d\nd.datetime.utcnow()", "formats is pure: no .utcnow()"),
         ("core/x.py", "async def f(): ...", "core is pure: nothing to wait for"),
-        ("formats/x.py", "text = open('x')", "formats is pure: no open()"),
+        ("formats/x.py", "text = open('x')", "formats is pure: no open"),
+        ("formats/x.py", "door = open", "formats is pure: no open"),
+        ("formats/x.py", "__builtins__['open']('x')", "formats is pure: no __builtins__"),
+        ("formats/x.py", "import posixpath\nposixpath.exists('x')", "formats is pure: no posixpath.exists"),
+        ("formats/x.py", "from posixpath import realpath", "formats is pure: no posixpath.realpath"),
+        ("formats/__init__.py", "import_module('duragent.core')", "formats must not import core"),
+        ("formats/__init__.py", "import_module(f'duragent.core.{x}')", "formats must not import core"),
+        ("formats/__init__.py", "import_module('socket')", "formats is pure: no socket"),
+        ("formats/__init__.py", "import_module(name)", "formats is pure: no ?"),
+        ("agentfiles.py", "import_module('duragent.conversion')", "agentfiles must not import conversion"),
+        ("reading.py", "import_module('json')", "reading.py is no loader: no import_module()"),
+        ("cli/x.py", "import importlib\nimportlib.import_module('json')", "cli/x.py is no loader: no import_module()"),
+        ("cli/x.py", "__import__('json')", "cli/x.py is no loader: no __import__()"),
+        ("config.py", "import duragent", "`import duragent` hides what is used of it"),
+        ("cli/x.py", "import duragent as d", "`import duragent` hides what is used of it"),
+        ("agent.py", "import duragent", "`import duragent` hides what is used of it"),
         ("cli/x.py", "from .checking import x", "relative import .checking.x"),
         ("cli/x.py", "def f():\n    import json", "an import is hidden in f"),
     ],

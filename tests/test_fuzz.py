@@ -11,7 +11,8 @@ from bench.fuzz import case, drive, fuzz
 from bench.samples import FORMATS, SAMPLES, Sample
 
 from duragent.formats import FORMATS as ALL
-from duragent.formats.shape import File
+from duragent.formats import open_format
+from duragent.formats.shape import File, Files, Need, Parsed
 
 CASES = 300
 
@@ -30,6 +31,29 @@ def test_what_the_fuzzer_starts_from_is_valid(sample: Sample) -> None:
 def test_the_same_seed_breaks_the_same_way() -> None:
     assert case("agentspec", 7) == case("agentspec", 7)
     assert case("agentspec", 7) != case("agentspec", 8)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda each: f"{each.format}-{each.manifest}")
+def test_a_format_says_the_same_when_it_goes_on_as_when_it_starts_over(sample: Sample) -> None:
+    tree = {name: File(text) for name, text in sample.files.items()}
+    assert drive(sample, tree) == drive(sample, tree, resume=False)
+
+
+def test_the_fuzzer_goes_on_from_where_a_format_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = SAMPLES[0]
+    asked: list[str] = []
+
+    def parse(files: Files) -> Parsed | Need:
+        asked.append("start")
+        return Need(files=frozenset({"x"}), then=go_on)
+
+    def go_on(files: Files) -> Parsed | Need:
+        asked.append("on")
+        return Parsed(None)
+
+    monkeypatch.setattr(open_format(sample.format), "parse", parse)
+    drive(sample, {name: File(text) for name, text in sample.files.items()})
+    assert asked == ["start", "on"]
 
 
 @pytest.mark.parametrize("format", FORMATS)

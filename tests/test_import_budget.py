@@ -41,7 +41,8 @@ BUDGET = [
     (["hash", "seed.agent"], CHECKING | DURAGENT | AGENTDIR | AGENTMD | OPENAGENTSPEC | CRON),
     # agent.yaml may be of three formats, and each is asked whether it is.
     (["validate", "duragent"], CHECKING | AGENTDIR | AGENTMD),
-    (["validate", "agentdir"], CHECKING | DURAGENT | AGENTSPEC | AGENTMD | OPENAGENTSPEC),
+    # Its schedule names a time zone, which is looked up.
+    (["validate", "agentdir"], (CHECKING | DURAGENT | AGENTSPEC | AGENTMD | OPENAGENTSPEC) - {"zoneinfo"}),
     (
         ["validate", "agentmd/writing_policy-writer.agent.md"],
         (CHECKING | DURAGENT | AGENTSPEC | AGENTDIR | OPENAGENTSPEC | CRON) - MARKDOWN_NEEDS,

@@ -194,7 +194,7 @@ def test_a_key_that_stands_twice_is_noted_and_the_last_one_wins() -> None:
     assert (note.line, note.column, note.text, note.duplicate) == (
         3,
         1,
-        "the key 'a' stands here twice; this one wins",
+        "the key 'a' stands here twice",
         True,
     )
 

@@ -1,4 +1,4 @@
-"""Agents are files: read them from any of four formats, check them, convert them, run them.
+"""Agents are files: read them from any of four formats, check them, show them, convert them.
 
     from duragent import load_agent, agent_hash, validate
 

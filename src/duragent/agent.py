@@ -74,6 +74,10 @@ class PromptPart(Struct, frozen=True):
     required: bool = False
 
 
+BUILTINS = ("bash", "web", "schedule", "background_process", "session", "reload_tools", "memory")
+"""The tools that come with the runtime."""
+
+
 class BuiltinTool(Struct, frozen=True, tag="builtin"):
     name: str
 
@@ -173,6 +177,8 @@ class Memory(Struct, frozen=True):
     long_term: str | None = None
     working: Literal["session", "none"] = "session"
     shared: bool = False
+    notes: tuple[str, ...] = ()
+    """The files in the agent's memory folder: state, not part of its fingerprint."""
 
 
 class ContextRules(Struct, frozen=True):
@@ -437,5 +443,14 @@ def spoken(prompt: tuple[PromptPart, ...]) -> tuple[PromptPart, ...]:
 META = ("origins", "source")
 """Fields of Agent that tell where it came from. Two agents that differ only here are the same."""
 
-PROTECTED = ("trust", "policy", "access", "limits", "abilities")
+PROTECTED = (
+    "trust",
+    "policy",
+    "access",
+    "limits",
+    "abilities",
+    "status",
+    "model.max_input_tokens",
+    "model.max_output_tokens",
+)
 """What protects the owner. A conversion that would lose any of it is refused unless it is accepted."""

@@ -1,4 +1,4 @@
-"""Finds, reads and writes agent files and folders: the one module that knows where an agent lives.
+"""Finds and reads agent files and folders: the one module that knows where an agent lives.
 
 `examine` says everything about a path, `load` gives the agent or raises, `find` lists the agents below a
 folder. Formats ask for files; this module reads them (`reading.py`), fetches bases (`fetch.py`), and asks again.
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from duragent.agent import Agent, Origin
 from duragent.errors import FetchFailed, InvalidAgent, NotFound
 from duragent.formats import FORMATS, detect, open_format
-from duragent.formats.shape import Absent, Blob, Entry, File, Files, Need, Parsed, Problem, absence, is_address
+from duragent.formats.shape import Absent, Blob, Entry, File, Files, Need, Parsed, Problem, absence, failed, is_address
 from duragent.reading import Disk
 
 MAX_ROUNDS = 100
@@ -55,11 +55,19 @@ def load(path: str | os.PathLike[str], *, fetch: Fetch | None = None) -> Agent:
 def examine(path: str | os.PathLike[str], *, fetch: Fetch | None = None) -> Examined:
     """Everything that can be said about the agent at `path`. Raises only `NotFound`."""
     given = os.fspath(path)
-    if not os.path.lexists(given):
-        raise NotFound(f"{given}: there is nothing here")
+    try:
+        os.lstat(given)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"{given}: there is nothing here") from None
+    except (OSError, ValueError) as error:
+        raise NotFound(f"{given}: {getattr(error, 'strerror', None) or error}") from None
     root, entry = _locate(given)
     disk = Disk(root)
     found = _first_look(disk, entry)
+    if isinstance(listing := found[""], Absent) and not entry:
+        return Examined(given, "", "", None, (absence("error", given, listing, file=given, line=1, column=1, at=""),))
+    if not entry and {"agent.yaml", "agent.yml"} <= set(_names(found)):
+        return Examined(given, "", "", None, (_two_manifests(given, disk, found),))
     if not entry and not any(name in _MANIFESTS for name in _names(found)):
         below = list(islice(_find_below(root), 6))
         if len(below) == 1 and os.path.isfile(below[0]):
@@ -84,11 +92,14 @@ def examine(path: str | os.PathLike[str], *, fetch: Fetch | None = None) -> Exam
     else:
         problem = Problem("error", entry, 1, 1, "", "it asks for more and more files", "it may inherit too deeply")
         return Examined(given, name, why, None, _shown(disk, [problem]))
-    problems = _shown(disk, [*disk.notes, *answer.problems])
-    if answer.agent is None or any(problem.level == "error" for problem in problems):
+    problems = _shown(disk, [*disk.notes, *answer.problems, *_time_zones(answer.agent)])
+    if answer.agent is None or failed(problems):
         return Examined(given, name, why, None, problems)
     agent = answer.agent
-    places = {f"skills[{n}]": Origin(skill.path, 1, 1) for n, skill in enumerate(agent.skills)} | dict(agent.origins)
+    own = {
+        f"skills[{n}]": Origin(skill.path, 1, 1) for n, skill in enumerate(agent.skills) if not is_address(skill.path)
+    }
+    places = own | dict(agent.origins)
     source = replace(
         agent.source,
         format=name,
@@ -99,6 +110,20 @@ def examine(path: str | os.PathLike[str], *, fetch: Fetch | None = None) -> Exam
     shown = {file: _show(disk, file) for file in {origin.file for origin in places.values()}}
     origins = {key: Origin(shown[origin.file], origin.line, origin.column) for key, origin in places.items()}
     return Examined(given, name, why, replace(agent, source=source, origins=origins), problems)
+
+
+def _time_zones(agent: Agent | None) -> Iterator[Problem]:
+    """Schedules in places that this machine's time zone data does not know."""
+    for index, schedule in enumerate(agent.schedules if agent else ()):
+        if schedule.timezone is None or agent is None:
+            continue
+        try:
+            import_module("zoneinfo").ZoneInfo(schedule.timezone)
+        except (LookupError, OSError, ValueError):
+            where = agent.origins.get(f"schedules[{index}].timezone") or agent.origins.get(f"schedules[{index}]")
+            where = where or Origin("", 1, 1)
+            text = f"there is no time zone {schedule.timezone!r}"
+            yield Problem("error", where.file, where.line, where.column, "timezone", text, "e.g. Europe/Paris, or UTC")
 
 
 def agent_hash(agent: Agent) -> str:
@@ -138,6 +163,7 @@ def _find_below(folder: str) -> Iterator[str]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
+        yield folder  # whoever examines it will say why
         return
     if any(entry.name in _MANIFESTS and not entry.is_dir(follow_symlinks=False) for entry in entries):
         yield folder
@@ -179,6 +205,15 @@ def _may_be_manifest(name: str, names: Iterable[str]) -> bool:
     if name in _MANIFESTS or name.endswith((".agent", ".agent.md")):
         return True
     return name.endswith((".yaml", ".yml", ".json")) and not any(each in _MANIFESTS for each in names)
+
+
+def _two_manifests(given: str, disk: Disk, found: Mapping[str, Entry]) -> Problem:
+    candidates = []
+    for name in ("agent.yaml", "agent.yml"):
+        claimed = detect(Files(name, found, name))
+        candidates.append(f"{name} ({', '.join(claimed) or 'no known format'})")
+    text = f"this folder holds two manifests: {' and '.join(candidates)}"
+    return Problem("error", disk.path("agent.yml"), 1, 1, "", text, "point at the file you mean, or remove the other")
 
 
 def _several(given: str, below: list[str]) -> Problem:

@@ -65,7 +65,12 @@ def load_agent(path: str | os.PathLike[str]) -> Manifest:
 
 
 def _prose(disk: Disk, name: str, reader: Reader) -> str | None:
-    return _text(disk.text(name), name, reader) if os.path.lexists(disk.path(name)) else None
+    if not os.path.lexists(disk.path(name)):
+        return None
+    entry = disk.text(name)
+    text = _text(entry, name, reader)
+    # The reference hashes a byte order mark, too.
+    return "\ufeff" + text if text is not None and isinstance(entry, File) and entry.bom else text
 
 
 def _text(entry: Entry, name: str, reader: Reader) -> str | None:

@@ -3,13 +3,15 @@
 Knows what the file may say and how `${NAME}` is filled in. Does not act on any of it.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from functools import partial
 
 from duragent.formats.fields import Anything, Field, Flag, Integer, ListOf, MapOf, OneOf, Section, Text, document
 from duragent.formats.reader import Reader, read_yaml
-from duragent.formats.shape import Problem
+from duragent.formats.shape import Absent, File, Problem, absence
+from duragent.reading import Disk
 
 _service = {
     "path": Field(Text(empty=False), "Folder, for files."),
@@ -175,6 +177,16 @@ def _fill(match: re.Match[str], *, environment: Mapping[str, str], reader: Reade
         reader.error(place, "", f"the environment variable {name} is not set", f"set it, or write ${{{name}:-default}}")
         return ""
     return match["default"]
+
+
+def examine_config(path: str, environment: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Everything that is wrong with the duragent.yaml at `path`."""
+    disk = Disk(os.path.dirname(path) or ".")
+    entry = disk.text(os.path.basename(path), inside=False)
+    if not isinstance(entry, File):
+        why = entry if isinstance(entry, Absent) else Absent("folder")
+        return (absence("error", path, why, file=path, line=1, column=1, at=""),)
+    return check_config(path, entry.text, environment)
 
 
 def check_config(file: str, text: str, environment: Mapping[str, str]) -> tuple[Problem, ...]:

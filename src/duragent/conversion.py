@@ -66,7 +66,8 @@ def write(agent: Agent, to: str, output: str | os.PathLike[str], *, accept_loss:
         _fill(stage, rendered, agent)
         found = examine(stage / rendered.entry if rendered.entry else stage)
         if found.agent is None:
-            raise InvalidAgent(f"{agent.name} as {to}", [each for each in found.problems if each.level == "error"])
+            errors = [structs.replace(each, file=os.path.relpath(each.file, stage)) for each in found.problems]
+            raise InvalidAgent(f"{agent.name}, written as {to},", [each for each in errors if each.level == "error"])
         losses = tuple(differences(agent, found.agent, rendered.notes))
         refused = [loss for loss in losses if loss.protected]
         if refused and not accept_loss:
@@ -86,6 +87,8 @@ def _check_free(target: Path, rendered: Rendered) -> None:
             raise DuragentError(f"{name!r} would be written outside of {target}")
         if os.path.lexists(target / name):
             raise DuragentError(f"{target / name} exists already; choose another folder or remove it")
+        if any((target / folder).is_symlink() for folder in Path(name).parents if folder.name):
+            raise DuragentError(f"{target / name} would be written through a link; choose another folder")
 
 
 def _fill(stage: Path, rendered: Rendered, agent: Agent) -> None:
@@ -94,12 +97,13 @@ def _fill(stage: Path, rendered: Rendered, agent: Agent) -> None:
     for name, text in rendered.files.items():
         place = stage / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        # A lone surrogate, which only an escape in YAML can make, has no UTF-8; reading back will name the change.
-        place.write_bytes(text.encode("utf-8", "backslashreplace"))
+        # NUL and lone surrogates, which only escapes in YAML can make, have no place in a text file; reading back
+        # will name the change.
+        place.write_bytes(text.replace("\x00", "\ufffd").encode("utf-8", "backslashreplace"))
         if name in rendered.executable:
             place.chmod(0o755)
     for name, origin in rendered.copies.items():
-        found = disk.raw(origin)
+        found = disk.raw(origin, inside=not leaves(normal(origin)))
         if isinstance(found, Absent):
             continue  # reading back will name it
         place = stage / name
@@ -128,22 +132,23 @@ def differences(before: Agent, after: Agent, notes: Mapping[str, str] | None = N
     """Everything that `after` does not say as `before` did. Where things were written does not count."""
     for path, old, new in _compare("", comparable(before), comparable(after)):
         kind: Literal["lost", "changed", "added"] = "lost" if _empty(new) else "added" if _empty(old) else "changed"
-        yield Loss(path, kind, old, new, not _empty(old) and _protects(before, path), _why(path, notes or {}))
+        protected = not _empty(old) and _protects(path, old, new, after)
+        yield Loss(path, kind, old, new, protected, _why(path, notes or {}))
 
 
-def _protects(agent: Agent, path: str) -> bool:
-    """Whether losing what stands at `path` would take protection away that the owner has.
-
-    Trust protects also where nobody wrote it: an agentspec agent without it may do nothing. Elsewhere a
-    default protects nobody; each format has its own.
-    """
-    section = path.split(".")[0].split("[")[0]
-    if section not in PROTECTED:
+def _protects(path: str, old: Json, new: Json, after: Agent) -> bool:
+    """Whether the owner was protected by what stood at `path` and is so no longer."""
+    if not any(path == each or path.startswith((f"{each}.", f"{each}[")) for each in PROTECTED):
         return False
-    said = not agent.origins or any(
-        known == path or known.startswith((f"{path}.", f"{path}[")) for known in agent.origins
-    )
-    return said or section == "trust"
+    if path == "status":
+        return bool(old != "active")
+    if not isinstance(old, int | float) or isinstance(old, bool) or not path.startswith(("limits.", "model.")):
+        return True
+    if path in ("limits.tool_iterations", "limits.steps"):
+        # Two words for rounds of the same loop; the tighter one counts.
+        rounds = [each for each in (after.limits.tool_iterations, after.limits.steps) if each is not None]
+        return not rounds or min(rounds) > old
+    return new is None or new > old
 
 
 def comparable(agent: Agent) -> dict[str, Json]:
@@ -224,7 +229,9 @@ def _why(path: str, notes: Mapping[str, str]) -> str:
 def _short(value: Json) -> str:
     """A value in a few words: texts quoted, what has a name by its name."""
     if isinstance(value, dict):
-        value = value.get("name") or value.get("text") or ", ".join(map(str, value))
+        named = value.get("name") or value.get("text")
+        shown = [f"{key} {_short(each)}" for key, each in value.items() if not _empty(each) and key != "type"]
+        return _short(named) if named else ", ".join(shown[:4]) + (", …" if len(shown) > 4 else "")
     elif isinstance(value, list | tuple):
         return ", ".join(_short(each) for each in value[:4]) + (", …" if len(value) > 4 else "") or "nothing"
     text = " ".join(str(value).split())

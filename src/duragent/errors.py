@@ -32,7 +32,7 @@ class NotFound(DuragentError):
 
 
 class LossRefused(DuragentError):
-    """A conversion would lose trust, policy, access or limits; `losses` names them."""
+    """A conversion would lose trust, policy, access or limits. `losses` is the whole report."""
 
     def __init__(self, message: str, losses: Sequence[object]) -> None:
         self.losses = tuple(losses)

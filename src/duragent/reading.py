@@ -39,16 +39,18 @@ class Disk:
         return self._decode(name, data, executable)
 
     def blob(self, name: str, *, inside: bool = True) -> Entry:
-        """A file of which only the digest matters."""
-        found = self._bytes(name, MAX_BLOB, inside=inside)
+        """A file of which only the digest matters. Outside of the folder it must be no link."""
+        found = self.raw(name, inside=inside)
         if isinstance(found, Absent):
             return found
         data, executable = found
         return Blob(hashlib.sha256(data).hexdigest(), executable)
 
-    def raw(self, name: str) -> tuple[bytes, bool] | Absent:
-        """A file as it is, and whether it may be run."""
-        return self._bytes(name, MAX_BLOB, inside=False)
+    def raw(self, name: str, *, inside: bool = True) -> tuple[bytes, bool] | Absent:
+        """A file as it is, and whether it may be run. Outside of the folder it must be no link."""
+        if not inside and os.path.islink(self.path(name)):
+            return Absent("outside")
+        return self._bytes(name, MAX_BLOB, inside=inside)
 
     def folder(self, name: str, *, inside: bool = True) -> Entry:
         """What a folder holds; `x/**` with everything below it."""
@@ -104,6 +106,7 @@ class Disk:
                 self._note(
                     os.path.join(here, name), 1, 1, f"{astray}; it is not read", "replace the link by a folder", "error"
                 )
+                continue
             yield prefix + name
             if name.endswith("/"):
                 yield from self._below(os.path.join(path, name[:-1]), prefix + name, depth + 1)
@@ -144,7 +147,8 @@ class Disk:
         return data, bool(about.st_mode & 0o111)
 
     def _decode(self, name: str, data: bytes, executable: bool) -> Entry:
-        if data.startswith(b"\xef\xbb\xbf"):
+        bom = data.startswith(b"\xef\xbb\xbf")
+        if bom:
             data = data[3:]
             self._note(name, 1, 1, "begins with a byte order mark", "save it as UTF-8 without one")
         try:
@@ -160,7 +164,7 @@ class Disk:
             line = text.count("\n", 0, first) + 1
             self._note(name, line, first - text.rfind("\n", 0, first), "has Windows line ends", "save it with LF")
             text = text.replace("\r\n", "\n").replace("\r", "\n")
-        return File(text, executable)
+        return File(text, executable, bom)
 
     def _note(self, name: str, line: int, column: int, text: str, hint: str, level: Level = "warning") -> None:
         self.notes.append(Problem(level, name, line, column, "", text, hint))

@@ -83,7 +83,7 @@ def test_json_says_everything_a_program_needs(bot: Path) -> None:
                         "line": 2,
                         "column": 7,
                         "path": "kind",
-                        "text": "kind must be one of Agent, not the text 'Agnt'",
+                        "text": "kind must be the word Agent, not the text 'Agnt'",
                         "hint": "did you mean `Agent`?",
                     }
                 ],
@@ -126,9 +126,9 @@ def test_wrong_usage_exits_with_2_and_says_why(args: list[str], said: str, tmp_p
 @pytest.mark.parametrize("command", [["show"], ["hash"], ["convert", "--to", "agentmd", "--output", "out"]])
 def test_a_missing_or_broken_agent_is_one_line_and_no_traceback(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "bad.agent").write_text("name: [\n")
-    for path, said in (("gone.agent", "there is nothing here"), ("bad.agent", "bad.agent:2:1")):
+    for path, code, said in (("gone.agent", 2, "there is nothing here"), ("bad.agent", 1, "bad.agent:2:1")):
         done = duragent(command[0], path, *command[1:], cwd=tmp_path)
-        assert done.returncode == 1
+        assert done.returncode == code
         assert said in done.stderr
         assert "Traceback" not in done.stderr
 

@@ -30,11 +30,12 @@ from duragent.agent import (
 from duragent.formats import agentdir
 from duragent.formats.agentdir.acl import write_acl
 from duragent.formats.agentdir.keys import ALIASES, KEYS
-from duragent.formats.agentdir.tools import MCP, SCRIPT, merged
+from duragent.formats.agentdir.tools import MCP, SCRIPT
 from duragent.formats.fields import inner_paths
 from duragent.formats.markdown import with_header
 from duragent.formats.shape import Absent, Blob, Entry, File, Files, Folder, Need, Parsed, Rendered
 from duragent.formats.skills import HEADER
+from duragent.formats.write import laid_over
 
 ROOT = Path(__file__).parents[2]
 
@@ -138,7 +139,7 @@ def test_a_folder_with_instructions_alone_is_an_agent_with_defaults() -> None:
         name="greeter",
         prompt=(PromptPart(kind="role", text="Be kind.", path="instructions.md"),),
         limits=Limits(tool_iterations=25),
-        origins={"prompt[0]": Origin("instructions.md", 1, 1)},
+        origins={"prompt[0]": Origin("instructions.md", 2, 3)},
     )
 
 
@@ -183,8 +184,76 @@ def test_agent_acl_says_who_the_agent_is_and_what_it_runs_on() -> None:
     }
     assert agent.tools == (McpServer("files", "stdio", "mcp-files", ("--root", "${ROOT}"), timeout_seconds=5),)
     assert agent.extra == {}
-    assert agent.origins["model.candidates[0]"] == Origin("agent.acl", 5, 1)
-    assert agent.origins["limits.tool_iterations"] == Origin("agent.acl", 6, 1)
+    assert agent.origins["model.candidates[0]"] == Origin("agent.acl", 5, 17)
+    assert agent.origins["limits.tool_iterations"] == Origin("agent.acl", 6, 19)
+
+
+@pytest.mark.parametrize(
+    "written_so",
+    [
+        '"{}"',
+        "'{}'",
+        "{}",
+        '["{}"]',
+        '{{ a = "{}" }}',
+        'key("{}")',
+        "{}(1)",
+        "{} {{ x = 1 }}",
+        "Bearer {}",
+        "$ {}",
+        '"{}',
+    ],
+)
+@pytest.mark.parametrize(
+    "where",
+    [
+        'providers "a" {{\n  api_key = {} \n}}',
+        'providers "a" {{\n  apiKey = {} \n}}',
+        'providers "a" {{\n  models "m" {{\n    api_key = {} \n  }}\n}}',
+        'search {{\n  engine "x" {{\n    api_key = {} \n  }}\n}}',
+    ],
+)
+def test_a_key_in_the_file_is_not_used_and_never_repeated(where: str, written_so: str) -> None:
+    parsed = read({"agent.acl": where.format(written_so.format("zqTopSecret"))})
+    assert not any("TopSecret" in str(problem) for problem in parsed.problems)
+    assert parsed.agent is None or parsed.agent.auth.providers == {}
+
+
+def test_every_problem_of_a_tool_and_a_schedule_is_said_at_once() -> None:
+    parsed = read(
+        {
+            "agent.acl": 'providers {\n  base_url = 5\n  models { }\n}\nmcp_servers "s" {\n  transport = "sse"\n  enabled = 3\n}',
+            "tools/mcp.md": "---\nkind: mcp\ntransport: pigeon\nenabled: 3\n"
+            "oauth: {auth_url: a, token_url: t, client_id: c, redirect_uri: r, access_token: x}\n---\n",
+            "tools/script.md": "---\nkind: script\npath: ../x.sh\nlimits: {timeoutMs: 0, maxToolCalls: many}\n---\n",
+            "tools/lost.md": "---\nkind: script\npath: lost.js\nallowed_tools: 5\n---\n",
+            "tools/way.md": "---\nkind: mcp\ntransport: {type: stdio, url: u}\n---\n",
+            "schedules/a.md": "---\ncron: never\nenabled: 5\ntimezone: nowhere\n---\n",
+        }
+    )
+    assert parsed.agent is None
+    assert sorted((problem.level, problem.file, problem.line, problem.path) for problem in parsed.problems) == [
+        ("error", "agent.acl", 1, "providers"),
+        ("error", "agent.acl", 3, "models"),
+        ("error", "agent.acl", 6, "transport"),
+        ("error", "agent.acl", 7, "enabled"),
+        ("error", "schedules/a.md", 2, "cron"),
+        ("error", "schedules/a.md", 3, "enabled"),
+        ("error", "schedules/a.md", 4, "timezone"),
+        ("error", "tools/lost.md", 4, "allowed_tools"),
+        ("error", "tools/mcp.md", 2, "name"),
+        ("error", "tools/mcp.md", 3, "transport"),
+        ("error", "tools/mcp.md", 4, "enabled"),
+        ("error", "tools/script.md", 3, "path"),
+        ("error", "tools/script.md", 4, "limits.maxToolCalls"),
+        ("error", "tools/script.md", 4, "limits.timeoutMs"),
+        ("error", "tools/way.md", 2, "command"),
+        ("error", "tools/way.md", 2, "name"),
+        ("warning", "schedules/a.md", 1, "prompt"),
+        ("warning", "tools/lost.md", 3, "path"),
+        ("warning", "tools/mcp.md", 5, "oauth.access_token"),
+        ("warning", "tools/way.md", 3, "url"),
+    ]
 
 
 def test_the_model_takes_the_address_of_its_provider_when_it_has_none() -> None:
@@ -707,10 +776,10 @@ def folders(draw: st.DrawFn) -> dict[str, str | Entry]:
         header |= draw(
             st.fixed_dictionaries({}, optional={"enabled": st.booleans(), "timezone": st.just("Asia/Tokyo")})
         )
-        tree[f"schedules/{stem}.md"] = with_header(merged(header, draw(UNKNOWN)), draw(PROSE))
+        tree[f"schedules/{stem}.md"] = with_header(laid_over(draw(UNKNOWN), header), draw(PROSE))
     for number, stem in enumerate(draw(st.lists(WORD, max_size=3, unique=True))):
         tree[f"tools/{stem}.md"] = with_header(
-            merged(draw(tool_headers(f"{number} {stem}")), draw(UNKNOWN)), draw(PROSE)
+            laid_over(draw(UNKNOWN), draw(tool_headers(f"{number} {stem}"))), draw(PROSE)
         )
     for stem in draw(st.lists(WORD, max_size=2, unique_by=str.lower)):
         header = {"name": stem, "description": draw(LINE), "tags": draw(st.lists(LINE, max_size=2))}

@@ -428,3 +428,13 @@ def test_no_kind_of_value_in_any_field_raises(header: dict[str, object]) -> None
 def test_no_text_raises(text: str) -> None:
     read(text)
     read(f"---\n{text}\n---\n{text}")
+
+
+def test_every_problem_is_said_at_once_also_when_the_header_is_broken() -> None:
+    below = "---\n\n# T\n\n## System\n\nx\n\n## Tools\n\n```js\nconst a = 1;\n```\n"
+    twice = "---\ntitle: T\ntitle: T\nstatus: odd\nallow: [fly]\n" + below
+    assert [each.line for each in read(twice).problems if each.level == "error"] == [3, 4, 5, 16]
+    broken = "---\ntitle: [\n" + below
+    assert [each.line for each in read(broken).problems if each.level == "error"] == [3, 13]
+    late = "\n\n---\nstatus: odd\n" + below
+    assert [each.line for each in read(late).problems if each.level == "error"] == [3, 4, 15]

@@ -166,7 +166,7 @@ def test_sections_nothing_is_done_with_are_kept_and_mentioned(tmp_path: Path) ->
 def test_a_duplicate_key_is_a_warning_because_the_reference_reads_on(tmp_path: Path) -> None:
     write_tree(tmp_path, {"x.agent": "name: x\nname: y\n"})
     found = look(tmp_path / "x.agent")
-    assert said(found, tmp_path) == [("warning", "x.agent", 2, 1, "the key 'name' stands here twice; this one wins")]
+    assert said(found, tmp_path) == [("warning", "x.agent", 2, 1, "the key 'name' stands here twice")]
     assert found.agent is not None
     assert found.agent.name == "y"
 
@@ -601,7 +601,7 @@ def test_a_base_over_plain_http_is_refused_and_not_fetched(tmp_path: Path) -> No
 
 def test_a_base_that_cannot_be_fetched_is_an_error_with_the_reason(tmp_path: Path) -> None:
     found, _asked = from_web(tmp_path, "https://a.test/p.agent", {})
-    text = "https://a.test/p.agent is not fetched (https://a.test/p.agent answered with status 404)"
+    text = "https://a.test/p.agent is not used (https://a.test/p.agent answered with status 404)"
     assert said(found, tmp_path) == [("error", "c.agent", 2, 7, text)]
 
 

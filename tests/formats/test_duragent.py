@@ -489,7 +489,7 @@ def test_a_wrong_model_is_an_error_with_its_path_and_place(
     ("old", "new", "path", "place", "text"),
     [
         ("v1alpha1", "v7", "apiVersion", (1, 13), "apiVersion 'duragent/v7' is not known"),
-        ("kind: Agent", "kind: Agnt", "kind", (2, 7), "kind must be one of Agent, not the text 'Agnt'"),
+        ("kind: Agent", "kind: Agnt", "kind", (2, 7), "kind must be the word Agent, not the text 'Agnt'"),
         ("name: helper", "description: x", "metadata.name", (4, 3), "metadata.name is missing"),
         ("helper", "no_good", "metadata.name", (4, 9), "metadata.name is 'no_good', which is not allowed"),
         ("helper", "-x", "metadata.name", (4, 9), "metadata.name is '-x', which is not allowed"),
@@ -541,7 +541,7 @@ def test_a_duplicate_key_is_an_error(tmp_path: Path) -> None:
         "error",
         8,
         3,
-        "the key 'memory' stands here twice; this one wins",
+        "the key 'memory' stands here twice",
     )
 
 

@@ -335,6 +335,43 @@ def test_a_mistake_is_an_error_at_its_place(text: str, said: str) -> None:
     assert any(said in error for error in errors(text)), errors(text)
 
 
+def test_every_problem_is_said_at_once_also_when_a_reference_leads_nowhere() -> None:
+    text = """\
+component_type: Agent
+agentspec_version: 25.4.2
+name: a
+name: b
+system_prompt: [x]
+llm_config: {$component_ref: nowhere}
+human_in_the_loop: 5
+tools:
+  - {$component_ref: lost}
+  - {component_type: ServerTool, name: 5.5e, requires_confirmation: odd}
+  - component_type: MCPTool
+    name: m
+    client_transport: {$component_ref: gone}
+toolboxes:
+  - {component_type: MCPToolBox, name: n, client_transport: {$component_ref: x.client_transport}}
+"""
+    found = [(problem.line, problem.path) for problem in look(text).problems if problem.level == "error"]
+    assert sorted(found) == [
+        (4, ""),
+        (5, "system_prompt"),
+        (6, "$component_ref"),
+        (7, "human_in_the_loop"),
+        (9, "$component_ref"),
+        (10, "tools[1].requires_confirmation"),
+        (13, "$component_ref"),
+        (15, "toolboxes[0].client_transport"),
+    ]
+
+
+@pytest.mark.parametrize("declared", ["{type: string}", "{title: null}"])
+def test_an_input_without_a_title_answers_no_placeholder(declared: str) -> None:
+    agent = read(HEAD.replace("hi", "'x {{None}}'") + LLM + f"inputs: [{declared}]\n")
+    assert agent.extra["openagentspec"]["inputs"] == [{"title": "None", "type": "string"}]
+
+
 def test_an_unknown_field_is_a_warning_and_is_kept() -> None:
     text = HEAD + LLM + "sistem_prompt: x\n"
     (problem,) = look(text).problems

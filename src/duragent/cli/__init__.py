@@ -5,6 +5,7 @@ Prints what a person wants to read; `--format json` what a program does. Exit co
 """
 
 import json
+import math
 import os
 import re
 import sys
@@ -94,8 +95,17 @@ def _os_error(error: OSError) -> str:
 
 
 def echo_json(value: Any) -> None:
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, default=str)
     click.echo(text.encode("utf-8", "backslashreplace").decode())  # a lone surrogate becomes JSON's own escape
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no infinity; it is written as a text."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
@@ -103,9 +113,13 @@ def say(text: str, *, err: bool = False, nl: bool = True) -> None:
     click.echo(_UNPRINTABLE.sub(_escaped, text), err=err, nl=nl)
 
 
-def clean(text: str) -> str:
-    """A stranger's text, without anything that could move the cursor, colour or turn the writing around."""
-    return _UNPRINTABLE.sub(_escaped, text.replace("\x1b", "\\x1b"))
+def clean(text: str, *, lines: bool = False) -> str:
+    """A stranger's text, without anything that could move the cursor, colour or turn the writing around.
+
+    Unless `lines`, it stays on one line, so that it cannot pass for a second message.
+    """
+    text = text.replace("\x1b", "\\x1b")
+    return _UNPRINTABLE.sub(_escaped, text if lines else text.replace("\n", "\\n"))
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -115,6 +129,37 @@ def _escaped(found: re.Match[str]) -> str:
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|\x1b(?!\\[[0-9;]*m)"
 )
+
+
+def existing(path: str) -> str:
+    """A path that a person named, or wrong usage."""
+    if not os.path.lexists(path):
+        raise click.UsageError(f"{path}: there is nothing here.")
+    return path
+
+
+def part(name: str) -> Any:
+    """A part of the program that only some calls of a command need."""
+    return import_module(f"duragent.{name}")
+
+
+_SECRET = re.compile(r"(?:token|key|secret|passw(?:or)?d|cookie|authorization|credential)s?", re.IGNORECASE)
+_POINTER = re.compile(r"(?:\$\{\w+\}|env\.\w+|env\(.*\))?")
+
+
+def masked(value: Any, name: str = "") -> Any:
+    """Keys and tokens that somebody wrote into a file are not shown; where they come from is."""
+    if isinstance(value, dict):
+        inside = name in ("env", "headers")
+        return {key: masked(each, "secret" if inside else str(key)) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(each, name) for each in value]
+    words = re.split(r"[_\-. ]|(?<=[a-z])(?=[A-Z])", name)
+    if isinstance(value, str) and "://" in value:
+        value = re.sub(r"(://[^/@\s:]*:)[^/@\s]+@", r"\1(hidden)@", value)
+    if isinstance(value, str) and any(_SECRET.fullmatch(word) for word in words) and not _POINTER.fullmatch(value):
+        return "(hidden)"
+    return value
 
 
 def count(number: int, word: str) -> str:

@@ -1,28 +1,36 @@
 """validate: everything that is wrong with agent files."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import click
 from msgspec import to_builtins
 
 from duragent.agentfiles import Examined, agent_hash, examine, find
-from duragent.cli import clean, count, echo_json, say
+from duragent.cli import clean, count, echo_json, existing, part, say
 from duragent.errors import NotFound
-from duragent.formats.shape import Problem
+from duragent.formats.shape import Problem, failed
 
-_PATH = click.Path(exists=False)
+_CONFIG = "duragent.yaml"
 _COLOURS = {"error": "red", "warning": "yellow"}
 
 
 @click.command("validate")
-@click.argument("paths", nargs=-1, required=True, type=_PATH)
+@click.argument("paths", nargs=-1, required=True, type=click.Path())
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="For people, or for programs.",
+)
 def validate_command(paths: tuple[str, ...], strict: bool, form: str) -> None:
     """Say everything that is wrong with the agents at PATHS.
 
-    A path is an agent file, an agent's folder, or a folder with agents somewhere below it.
+    A path is an agent file, an agent's folder, a folder with agents somewhere below it, or a workspace's
+    duragent.yaml.
 
     \b
     duragent validate researcher.agent
@@ -30,10 +38,9 @@ def validate_command(paths: tuple[str, ...], strict: bool, form: str) -> None:
     duragent validate examples --format json
     """
     for path in paths:
-        if not os.path.lexists(path):
-            raise click.UsageError(f"{path}: there is nothing here.")
-    found = [_examine(agent) for path in paths for agent in find(path)]
-    wrong = [each for each in found if not each.ok or (strict and each.problems)]
+        existing(path)
+    found = [each for path in paths for each in _examine_all(path)]
+    wrong = [each for each in found if failed(each.problems) or (strict and each.problems)]
     if form == "json":
         echo_json({"ok": not wrong, "agents": [_as_json(each) for each in found]})
     else:
@@ -42,6 +49,20 @@ def validate_command(paths: tuple[str, ...], strict: bool, form: str) -> None:
         _print_summary(found)
     if wrong:
         raise click.exceptions.Exit(1)
+
+
+def _examine_all(path: str) -> Iterator[Examined]:
+    if os.path.basename(path) == _CONFIG:
+        yield _examine_config(path)
+        return
+    settings = os.path.join(path, _CONFIG)
+    if os.path.isfile(settings):
+        yield _examine_config(settings)
+    yield from (_examine(agent) for agent in find(path))
+
+
+def _examine_config(path: str) -> Examined:
+    return Examined(path, "config", "the name is duragent.yaml", None, part("config").examine_config(path, os.environ))
 
 
 def _examine(path: str) -> Examined:
@@ -71,14 +92,15 @@ def _print(found: Examined) -> None:
         say(f"{place}  {level}  {clean(problem.text)}{hint}")
     if not found.format:
         return
-    verdict = click.style("ok", fg="green", bold=True) if found.ok else click.style("invalid", fg="red", bold=True)
+    wrong = failed(found.problems)
+    verdict = click.style("invalid", fg="red", bold=True) if wrong else click.style("ok", fg="green", bold=True)
     name = f" {clean(found.agent.name)}" if found.agent else ""
-    say(f"{found.path}  {verdict}  {found.format}{name}{click.style(f'  ({found.why})', dim=True)}")
+    say(f"{clean(found.path)}  {verdict}  {found.format}{name}{click.style(f'  ({found.why})', dim=True)}")
 
 
 def _print_summary(found: Iterable[Examined]) -> None:
     levels = [problem.level for each in found for problem in each.problems]
-    agents = sum(1 for each in found)
+    agents = sum(1 for each in found if each.format != "config")
     counts = (
         count(agents, "agent"),
         count(levels.count("error"), "error"),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import click
 from msgspec import to_builtins
 
-from duragent.cli import clean, count, echo_json, say
+from duragent.cli import clean, count, echo_json, existing, masked, say
 from duragent.conversion import TARGETS, Loss, convert
 from duragent.errors import LossRefused
 
@@ -15,7 +15,14 @@ from duragent.errors import LossRefused
 @click.option("--to", required=True, type=click.Choice(TARGETS), help="The format to write.")
 @click.option("--output", required=True, type=click.Path(file_okay=False), help="The folder to write into.")
 @click.option("--accept-loss", is_flag=True, help="Convert even if trust, policy, access or limits are lost.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="For people, or for programs.",
+)
 def convert_command(path: str, to: str, output: str, accept_loss: bool, form: str) -> None:
     """Write the agent at PATH in another format, and say what did not come along.
 
@@ -27,17 +34,25 @@ def convert_command(path: str, to: str, output: str, accept_loss: bool, form: st
     duragent convert code-reviewer --to agentmd --output out --format json
     """
     try:
-        done = convert(path, to, output, accept_loss=accept_loss)
+        done = convert(existing(path), to, output, accept_loss=accept_loss)
     except LossRefused as refused:
         if form == "json":
-            echo_json({"ok": False, "to": to, "output": None, "files": [], "losses": to_builtins(refused.losses)})
+            echo_json(
+                {"ok": False, "to": to, "output": None, "files": [], "losses": masked(to_builtins(refused.losses))}
+            )
         else:
             _print_losses([loss for loss in refused.losses if isinstance(loss, Loss)])
             say(f"{click.style('refused', fg='red', bold=True)}  {_refusal(to)}", err=True)
         raise click.exceptions.Exit(1) from None
     if form == "json":
         echo_json(
-            {"ok": True, "to": to, "output": done.entry, "files": list(done.files), "losses": to_builtins(done.losses)}
+            {
+                "ok": True,
+                "to": to,
+                "output": done.entry,
+                "files": list(done.files),
+                "losses": masked(to_builtins(done.losses)),
+            }
         )
         return
     _print_losses(done.losses)

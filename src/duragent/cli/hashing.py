@@ -4,7 +4,7 @@ import click
 
 from duragent.agentfiles import examine
 from duragent.agentspec import agent_hash, load_agent
-from duragent.cli import clean, say
+from duragent.cli import clean, existing, say
 from duragent.errors import InvalidAgent
 
 
@@ -20,7 +20,7 @@ def hash_command(path: str) -> None:
     \b
     duragent hash researcher.agent
     """
-    found = examine(path)
+    found = examine(existing(path))
     if found.agent is not None:
         hashes = (found.agent.source.manifest_hash, found.agent.source.fingerprint)
         say("\n".join(each for each in hashes if each))
@@ -30,4 +30,4 @@ def hash_command(path: str) -> None:
         raise InvalidAgent(path, errors)
     say(agent_hash(load_agent(path)))
     listed = "\n".join(f"  {problem}" for problem in errors)
-    say(f"no sha256, since the agent cannot be used:\n{clean(listed)}", err=True)
+    say(f"no sha256, since the agent cannot be used:\n{clean(listed, lines=True)}", err=True)

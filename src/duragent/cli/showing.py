@@ -1,5 +1,6 @@
 """show: an agent as YAML or JSON, with the origin of each value, or as its prompt."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,16 +9,21 @@ from msgspec import NODEFAULT, Struct, structs, to_builtins
 
 from duragent.agent import META, Agent, Json, Origin
 from duragent.agentfiles import load
-from duragent.cli import clean, echo_json, say
+from duragent.cli import clean, echo_json, existing, masked, say
 from duragent.core.context import assemble
 from duragent.formats.write import dump_yaml
-
-_SECRET = ("api_key", "apikey", "client_secret", "access_token", "refresh_token", "password", "authorization")
 
 
 @click.command("show")
 @click.argument("path", type=click.Path())
-@click.option("--format", "form", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="For people, or for programs.",
+)
 @click.option("--origins", is_flag=True, help="Say where each value came from: file:line:column, or default.")
 @click.option("--prompt", is_flag=True, help="Print the assembled system prompt, its parts marked.")
 def show_command(path: str, form: str, origins: bool, prompt: bool) -> None:
@@ -28,7 +34,9 @@ def show_command(path: str, form: str, origins: bool, prompt: bool) -> None:
     duragent show researcher --origins
     duragent show code-reviewer --prompt
     """
-    agent = load(path)
+    if origins and prompt:
+        raise click.UsageError("--origins and --prompt show different things; give one of them.")
+    agent = load(existing(path))
     if prompt:
         print_prompt(agent, form)
     elif origins:
@@ -51,7 +59,7 @@ def print_origins(agent: Agent, form: str) -> None:
         echo_json({path: {"value": value, "origin": origin} for path, value, origin in rows})
         return
     for path, value, origin in rows:
-        text = " ".join(str(value).split())
+        text = " ".join((value if isinstance(value, str) else json.dumps(value, default=str)).split())
         shown = text[:60] + "…" if len(text) > 61 else text
         say(f"{clean(path)}: {clean(shown)}  {click.style(clean(origin), dim=True)}")
 
@@ -64,7 +72,7 @@ def print_prompt(agent: Agent, form: str) -> None:
     for block in blocks:
         source = f"  {block.path}" if block.path else ""
         say(click.style(f"--- {block.kind}{source}", fg="cyan", bold=True))
-        say(clean(block.text))
+        say(clean(block.text, lines=True))
 
 
 def without_empty(value: Json) -> Json:
@@ -77,39 +85,28 @@ def without_empty(value: Json) -> Json:
     return value
 
 
-def masked(value: Json, name: str = "") -> Json:
-    """Keys that somebody wrote into a file are not shown."""
-    if isinstance(value, dict):
-        return {key: masked(each, str(key)) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [masked(each, name) for each in value]
-    if isinstance(value, str) and value and name.lower().replace("-", "_") in _SECRET:
-        return "(hidden)"
-    return value
-
-
 def origins(agent: Agent) -> Iterator[tuple[str, Json, Origin | None]]:
     """Every value of the agent with where it was written; None for a default."""
     for field in structs.fields(agent):
         if field.name not in META:
-            yield from _walk(agent, getattr(agent, field.name), field.name, None, field)
+            yield from _walk(agent, getattr(agent, field.name), field.name, None, field, entry=False)
 
 
 def _walk(
-    agent: Agent, value: Any, path: str, near: Origin | None, field: Any
+    agent: Agent, value: Any, path: str, near: Origin | None, field: Any, *, entry: bool
 ) -> Iterator[tuple[str, Json, Origin | None]]:
     origin = agent.origins.get(path)
     if isinstance(value, Struct):
-        # A section's own place says nothing about the fields it leaves out; an entry of a list is one thing.
-        inner = origin or near if path.endswith("]") else near
+        # A section's own place says nothing about the fields it leaves out; an entry of a list or map is one thing.
+        inner = origin or near if entry else near
         for each in structs.fields(value):
-            yield from _walk(agent, getattr(value, each.name), f"{path}.{each.name}", inner, each)
+            yield from _walk(agent, getattr(value, each.name), f"{path}.{each.name}", inner, each, entry=False)
     elif isinstance(value, tuple | list) and value:
         for index, item in enumerate(value):
-            yield from _walk(agent, item, f"{path}[{index}]", origin or near, None)
+            yield from _walk(agent, item, f"{path}[{index}]", origin or near, None, entry=True)
     elif isinstance(value, dict) and value:
         for name, item in value.items():
-            yield from _walk(agent, item, f"{path}.{name}", origin or near, None)
+            yield from _walk(agent, item, f"{path}.{name}", origin or near, None, entry=True)
     elif not (value is None or value in ([], (), {})) or origin:
         yield (
             path,

@@ -1,10 +1,10 @@
-"""Agent file formats: text in, `Agent` out, and back. One module per format, one shape for all.
+"""Agent file formats: text in, `Agent` out, and back. One package per format, one shape for all.
 
 A format never opens a file. It is handed what has been read so far and answers with a `Parsed` agent
 or a `Need` for more. Modules are loaded by name, here and nowhere else, and only when a file name
 makes them a candidate, so that checking one file costs one format.
 
-Adding a format: write `formats/<name>.py` with `claims`, `parse`, `render` and `SCHEMAS`, and list it below.
+Adding a format: write `formats/<name>/` with `claims`, `parse`, `render` and `SCHEMAS`, and list it below.
 """
 
 from collections.abc import Mapping

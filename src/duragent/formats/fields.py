@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from duragent.agent import Json, Level
+from duragent.agent import Json, Level, Origin
 from duragent.formats.reader import BAD, Reader, did_you_mean, join
 from duragent.formats.yaml import Node, plain
 
@@ -151,7 +151,7 @@ class OneOf(Kind):
     def __init__(self, *values: str, fold: bool = False) -> None:
         self.values = values
         self.fold = fold
-        self.wanted = "one of " + ", ".join(values)
+        self.wanted = "one of " + ", ".join(values) if len(values) > 1 else f"the word {values[0]}"
 
     def read(self, node: Node, path: str, reader: Reader) -> Any:
         value = node.value
@@ -160,7 +160,7 @@ class OneOf(Kind):
                 return value
             if self.fold and value.strip().lower() in self.values:
                 return value.strip().lower()
-        return reader.wrong(node, path, self.wanted, did_you_mean(node.text, self.values))
+        return reader.wrong(node, path, self.wanted, reader.meant(node.text, self.values))
 
     def schema(self) -> dict[str, Json]:
         return {"type": "string", "enum": list(self.values)}
@@ -206,6 +206,8 @@ class ListOf(Kind):
             where = f"{path}[{index}]"
             value = self.item.read(item, where, reader)
             if value is not BAD:
+                if len(found) != index:
+                    _move_places(reader, where, f"{path}[{len(found)}]")
                 reader.place(f"{path}[{len(found)}]", item)
                 found.append(value)
         return found
@@ -213,6 +215,12 @@ class ListOf(Kind):
     def schema(self) -> dict[str, Json]:
         found: dict[str, Json] = {"type": "array", "items": self.item.schema()}
         return {"anyOf": [found, self.item.schema()]} if self.single else found
+
+
+def _move_places(reader: Reader, old: str, new: str) -> None:
+    """An entry before this one was unusable, so this one moves up; what stands in it moves along."""
+    for path in [path for path in reader.at if path.startswith((f"{old}.", f"{old}["))]:
+        reader.at[new + path[len(old) :]] = reader.at.pop(path)
 
 
 class MapOf(Kind):
@@ -298,15 +306,17 @@ class Section(Kind):
                 reader.warning(node.keys[name], where, f"{where} is read and kept, but nothing is done with it")
         for name in self.required:
             if name not in node.value:
-                reader.error(node, join(path, name), f"{join(path, name)} is missing", self.fields[name].about)
+                hint = f"add `{name}:`; {self.fields[name].about}"
+                reader.error(node, join(path, name), f"{join(path, name)} is missing", hint)
         return found
 
     def unknown(self, node: Node, name: object, child: Node, where: str, reader: Reader) -> None:
         reader.keep(where, plain(child))
+        reader.kept_at[where] = Origin(reader.file, child.line, child.column)
         if str(name).startswith("x-"):
             return
         place = node.keys.get(name, (child.line, child.column))
-        hint = did_you_mean(name, self.fields) or "known here: " + ", ".join(self.fields)
+        hint = reader.meant(name, self.fields) or "known here: " + ", ".join(self.fields)
         reader.problem(reader.unknown, place, where, f"unknown field `{where}`", hint)
 
     def schema(self) -> dict[str, Json]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from duragent.agent import Json, Level, Origin
-from duragent.formats.shape import Problem
+from duragent.formats.shape import Problem, failed
 from duragent.formats.yaml import Dialect, Fault, Node, parse_yaml
 
 
@@ -26,6 +26,8 @@ class Reader:
         self.problems: list[Problem] = []
         self.at: dict[str, Origin] = {}
         self.extra: dict[str, Json] = {}
+        self.kept_at: dict[str, Origin] = {}
+        self.guesses = 0
 
     def problem(self, level: Level, node: Node | tuple[int, int], path: str, text: str, hint: str = "") -> None:
         line, column = node if type(node) is tuple else (node.line, node.column)  # type: ignore[union-attr]
@@ -63,8 +65,13 @@ class Reader:
             here = inner
         here[name] = value
 
+    def meant(self, word: object, known: Iterable[str]) -> str:
+        """A hint for a word nobody knows. Somebody who misspelt a hundred words did not misspell them."""
+        self.guesses += 1
+        return did_you_mean(word, known) if self.guesses <= 100 else ""
+
     def ok(self) -> bool:
-        return not any(problem.level == "error" for problem in self.problems)
+        return not failed(self.problems)
 
 
 def read_yaml(reader: Reader, text: str, dialect: Dialect, *, duplicates: Level = "error") -> Node | None:

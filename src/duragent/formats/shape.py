@@ -5,7 +5,7 @@ agent or with a `Need` for more. It never opens a file: `agentfiles` does, and a
 """
 
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -30,14 +30,16 @@ class Problem(Struct, frozen=True):
     def __str__(self) -> str:
         hint = f" ({self.hint})" if self.hint else ""
         said = f"{self.file}:{self.line}:{self.column}  {self.level}  {self.text}{hint}"
-        return said.encode("utf-8", "backslashreplace").decode()  # a key may hold a lone surrogate
+        # A key may hold a line break or a lone surrogate; a problem is one line that can be printed.
+        return said.replace("\n", "\\n").encode("utf-8", "backslashreplace").decode()
 
 
 class File(Struct, frozen=True):
-    """A text file that was read: no byte order mark, line ends are LF."""
+    """A text file that was read: no byte order mark (`bom`: there was one), line ends are LF."""
 
     text: str
     executable: bool = False
+    bom: bool = False
 
 
 class Blob(Struct, frozen=True):
@@ -138,6 +140,11 @@ class Rendered(Struct, frozen=True):
     notes: Mapping[str, str] = {}
 
 
+def failed(problems: Iterable[Problem]) -> bool:
+    """Whether any of the problems is an error."""
+    return any(problem.level == "error" for problem in problems)
+
+
 def normal(path: str) -> str:
     """`./a/../b` → `b`. The name under which `Files` keeps a path."""
     clean = posixpath.normpath(path.replace("\\", "/"))
@@ -170,7 +177,7 @@ _WHY = {
     "nul": "holds a NUL character",
     "large": "is too large",
     "changed": "changed or vanished while it was read",
-    "refused": "is not fetched",
+    "refused": "is not used",
 }
 _HINT = {
     "missing": "create it, or correct the path",
@@ -182,7 +189,7 @@ _HINT = {
     "nul": "save it as plain text",
     "large": "shorten it or split it",
     "changed": "try again",
-    "refused": "see the documentation of base URLs",
+    "refused": "only public https addresses are; a local copy will do",
 }
 
 

@@ -62,6 +62,10 @@ def read_all(
         skill = read_one(page, files, problems, level=level)
         if skill is None:
             continue
+        for name in _bundle(files, folder, page):
+            where = posixpath.join(folder, name)
+            if isinstance(entry := files.found.get(where), Absent):
+                problems.append(absence("error", where, entry, file=where, line=1, column=1, at="skills"))
         skill_files = tuple(name[len(posixpath.dirname(page)) - len(folder) :] for name in _bundle(files, folder, page))
         if skill.name in found:
             text = f"two skills are called {skill.name!r}: {found[skill.name].path} and {page}"
@@ -195,6 +199,11 @@ def _bundle(files: Files, folder: str, page: str) -> list[str]:
     home = posixpath.dirname(page)[len(folder) + 1 :] + "/"
     own = home + "SKILL.md"
     return [name for name in entry.names if name.startswith(home) and not name.endswith("/") and name != own]
+
+
+def package_name(name: str) -> str:
+    """The nearest name that a skill package may have."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:64].strip("-") or "skill"
 
 
 def render_skill(skill: Skill) -> str:

@@ -4,6 +4,7 @@ Both dialects read back what is written here as the same values.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -49,6 +50,25 @@ def _float(dumper: _Dumper, value: float) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 _Dumper.add_representer(float, _float)
 _Dumper.add_representer(tuple, lambda dumper, value: dumper.represent_list(value))
+
+
+def said(values: Mapping[str, Json]) -> dict[str, Json]:
+    """Only what says something: no nothing, no empty list or map."""
+    return {name: value for name, value in values.items() if value is not None and value not in ([], {}, ())}
+
+
+def laid_over(ours: Mapping[str, Json], kept: Mapping[str, Json]) -> dict[str, Json]:
+    """What we write, with what was kept from the file laid over it, map by map; what was kept wins."""
+    found = dict(ours)
+    for name, value in kept.items():
+        below = found.get(name)
+        found[name] = laid_over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return found
+
+
+def file_name(name: str) -> str:
+    """A name that is safe as the name of a file on any disk."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "agent"
 
 
 def dump_yaml(value: Json) -> str:

@@ -33,7 +33,7 @@ Dialect = Literal["1.1", "1.2"]
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 200
-MAX_NODES = 100_000
+MAX_NODES = 20_000
 _PURE_LIMIT = 64 * 1024
 
 _TAG = "tag:yaml.org,2002:"
@@ -128,7 +128,10 @@ def _fault(error: yaml.MarkedYAMLError, text: str) -> Fault:
         return Fault(line, column, "a tab stands where a space belongs", "YAML wants spaces")
     if "mapping values are not allowed" in said:
         return Fault(line, column, f"not valid YAML: {said}", "quote a text that contains `: `")
-    return Fault(line, column, f"not valid YAML: {said}")
+    return Fault(line, column, f"not valid YAML: {said}", _LOOK)
+
+
+_LOOK = "look for a missing quote, bracket, colon or indent, here or just above"
 
 
 class _Core(Resolver):
@@ -205,6 +208,7 @@ class _Composer:
                 text = f"is nested deeper than {MAX_DEPTH} levels"
                 raise Fault(mark.line + 1, mark.column + 1, text, "make it flatter")
             if event.anchor is not None:
+                self.new_anchor(event.anchor, mark)
                 self.anchors[event.anchor] = (None, 0)
             before = self.count
             node = self.sequence(event, mark, depth) if kind is SequenceStartEvent else self.mapping(event, mark, depth)
@@ -212,8 +216,13 @@ class _Composer:
                 self.anchors[event.anchor] = (node, self.count - before + 1)
             return node
         if event.anchor is not None:
+            self.new_anchor(event.anchor, mark)
             self.anchors[event.anchor] = (node, 1)
         return node
+
+    def new_anchor(self, name: str, mark: Any) -> None:
+        if name in self.anchors and self.dialect == "1.1":
+            raise Fault(mark.line + 1, mark.column + 1, f"the anchor &{name} is defined twice", "rename one of them")
 
     def alias(self, event: Any, mark: Any) -> Node:
         line, column = mark.line + 1, mark.column + 1
@@ -313,7 +322,7 @@ class _Composer:
             if as_text and type(name) is not str:
                 name = key.text
             if name in values:
-                note = f"the key {key.text!r} stands here twice; this one wins"
+                note = f"the key {key.text!r} stands here twice"
                 self.notes.append(Note(key.line, key.column, note, True))
             values[name] = value
             node.keys[name] = (key.line, key.column)

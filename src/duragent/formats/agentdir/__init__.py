@@ -12,6 +12,7 @@ from duragent.agent import (
     Agent,
     Auth,
     Json,
+    Level,
     Limits,
     McpServer,
     ModelChoice,
@@ -25,13 +26,14 @@ from duragent.agent import (
 from duragent.formats import skills
 from duragent.formats.agentdir.settings import FILE as ACL
 from duragent.formats.agentdir.settings import TIMEOUT_SECONDS, TOOL_ROUNDS, Settings, read_settings
-from duragent.formats.agentdir.tools import TOOL, read_tool, tool_origins
+from duragent.formats.agentdir.tools import TOOL, read_tool, script_path, tool_origins
 from duragent.formats.agentdir.write import INSTRUCTIONS, render
 from duragent.formats.cron import check_cron, numeric_weekday
 from duragent.formats.fields import Field, Flag, Section, Text, document
 from duragent.formats.markdown import Page, cut, read_header
+from duragent.formats.places import places
 from duragent.formats.reader import BAD, Reader, homes
-from duragent.formats.shape import Absent, File, Files, Need, Parsed, Problem, absence
+from duragent.formats.shape import Absent, File, Files, Need, Parsed, Problem, absence, failed
 from duragent.formats.yaml import Node, position
 
 __all__ = ["SCHEMAS", "claims", "parse", "render"]
@@ -108,15 +110,15 @@ def _scripts(files: Files) -> list[str]:
     for page in _pages(files, "tools"):
         text = files.text(page)
         if text is not None and len(text) <= MAX_FILE_BYTES:
-            tool, _ = _tool(page, text, Reader(page, unknown="warning", number_as_text=None))
-            found += [tool.path] if isinstance(tool, ScriptTool) else []
+            node = _header(cut(text, leading_space=True), Reader(page), "kind")
+            found += [path] if node is not None and (path := script_path(node)) else []
     return found
 
 
-def _tool(page: str, text: str, reader: Reader) -> tuple[McpServer | ScriptTool | None, str]:
-    cut_page = cut(text, leading_space=True)
-    node = _header(cut_page, reader, "kind")
-    return read_tool(node, _stem(page), cut_page.body.strip(), reader) if node is not None else (None, "")
+def _body_start(page: Page) -> tuple[int, int]:
+    """Where the text below a header begins."""
+    line, column = position(page.body, len(page.body) - len(page.body.lstrip()))
+    return page.body_line + line - 1, column
 
 
 def _stem(page: str) -> str:
@@ -158,7 +160,7 @@ class _Folder:
         found_skills = skills.read_all("skills", self.files, self.problems, loose=True, level="warning")
         schedules = self.schedules()
         tools = self.tools(settings)
-        if any(problem.level == "error" for problem in self.problems):
+        if failed(self.problems):
             return Parsed(None, tuple(self.problems))
         self.keep("acl", settings.kept)
         self.keep("providers", settings.provider_rest)
@@ -219,7 +221,7 @@ class _Folder:
         if cut(text, leading_space=True).header is not None:
             hint = "remove it; settings belong in agent.acl"
             self.warn(INSTRUCTIONS, "prompt", "a header is not read here; the model sees it as text", hint)
-        self.origins["prompt[0]"] = Origin(INSTRUCTIONS, 1, 1)
+        self.origins["prompt[0]"] = Origin(INSTRUCTIONS, *position(text, len(text) - len(text.lstrip())))
         return (PromptPart(kind="role", text=text.strip(), path=INSTRUCTIONS),)
 
     def warn(self, page: str, path: str, text: str, hint: str) -> None:
@@ -255,9 +257,11 @@ class _Folder:
             if text is None:
                 continue
             reader = Reader(page, unknown="warning", number_as_text=None)
-            schedule = _schedule(page, text, reader)
+            cut_page = cut(text, leading_space=True)
+            node = _header(cut_page, reader, "cron")
+            schedule = _schedule(node, _stem(page), cut_page.body.strip(), reader) if node is not None else None
             self.problems += reader.problems
-            if schedule is None:
+            if schedule is None or node is None:
                 continue
             twin = next((each for each in found if each.enabled and each.name == schedule.name), None)
             if twin is not None and schedule.enabled:
@@ -266,7 +270,10 @@ class _Folder:
                 )
             at = f"schedules[{len(found)}]"
             self.origins |= {at: Origin(page, 1, 1)} | homes(reader.at, {key: f"{at}.{key}" for key in SCHEDULE.fields})
+            if schedule.prompt:
+                self.origins[f"{at}.prompt"] = Origin(page, *_body_start(cut_page))
             if reader.extra:
+                self.origins |= places(reader.extra, node, f"extra.agentdir.schedules.{len(found)}", page)
                 unknown[str(len(found))] = reader.extra
             found.append(schedule)
         self.keep("schedules", unknown)
@@ -276,56 +283,85 @@ class _Folder:
         found: dict[str, Tool] = {}
         unknown: dict[str, Json] = {}
         bodies: dict[str, str] = {}
-        for server, reader in settings.servers:
-            self.add(server, reader, found, unknown)
+        for server, reader, node in settings.servers:
+            self.add(server, reader, node, (node.line, node.column), found, unknown)
         for page in self.pages("tools"):
             text = self.text(page, "tools")
             if text is None:
                 continue
             reader = Reader(page, unknown="warning", number_as_text=None)
-            tool, body = _tool(page, text, reader)
-            self.problems += reader.problems
-            if tool is None:
+            cut_page = cut(text, leading_space=True)
+            header = _header(cut_page, reader, "kind")
+            if header is None:
+                self.problems += reader.problems
                 continue
-            if isinstance(tool, ScriptTool):
-                self.script(tool, reader)
-            if self.add(tool, reader, found, unknown) and body:
+            tool, body = read_tool(header, _stem(page), cut_page.body.strip(), reader)
+            self.problems += reader.problems
+            self.script(header, reader)
+            index, start = len(found), Origin(page, *_body_start(cut_page))
+            if tool is None or not self.add(tool, reader, header, (1, 1), found, unknown):
+                continue
+            if body:
                 bodies[tool.name] = body
+                self.origins[f"extra.agentdir.bodies.{tool.name}"] = start
+            elif isinstance(tool, ScriptTool) and tool.description:
+                self.origins[f"tools[{index}].description"] = start
         self.keep("tools", unknown)
         self.keep("bodies", bodies)
         return tuple(found.values())
 
     def add(
-        self, tool: McpServer | ScriptTool, reader: Reader, found: dict[str, Tool], unknown: dict[str, Json]
+        self,
+        tool: McpServer | ScriptTool,
+        reader: Reader,
+        node: Node,
+        start: tuple[int, int],
+        found: dict[str, Tool],
+        unknown: dict[str, Json],
     ) -> bool:
         if tool.name in found:
             line, column = reader.position("name")
             text = f"another tool is called {tool.name!r}"
             self.problems.append(Problem("error", reader.file, line, column, "name", text, "rename one of them"))
             return False
-        self.origins |= tool_origins(reader, len(found))
+        self.origins |= tool_origins(reader, len(found), start)
         found[tool.name] = tool
         if reader.extra:
             unknown[tool.name] = reader.extra
+            self.origins |= places(reader.extra, node, f"extra.agentdir.tools.{tool.name}", reader.file)
         return True
 
-    def script(self, tool: ScriptTool, reader: Reader) -> None:
-        entry = self.files.found.get(tool.path)
-        if isinstance(entry, Absent):
+    def script(self, node: Node, reader: Reader) -> None:
+        """Say so if the file that a script's header names cannot be had."""
+        path = script_path(node)
+        entry = self.files.found.get(path) if path is not None else None
+        if path is not None and isinstance(entry, Absent):
             line, column = reader.position("path")
-            level = "warning" if entry.why == "missing" else "error"
-            problem = absence(level, tool.path, entry, file=reader.file, line=line, column=column, at="path")  # type: ignore[arg-type]
-            self.problems.append(problem)
+            level: Level = "warning" if entry.why == "missing" else "error"
+            self.problems.append(absence(level, path, entry, file=reader.file, line=line, column=column, at="path"))
 
 
-def _schedule(page: str, text: str, reader: Reader) -> Schedule | None:
-    cut_page = cut(text, leading_space=True)
-    node = _header(cut_page, reader, "cron")
-    values: Json = SCHEDULE.read(node, "", reader) if node is not None else BAD
-    if node is None or values is BAD or not reader.ok():
+def _schedule(node: Node, stem: str, prompt: str, reader: Reader) -> Schedule | None:
+    values: Json = SCHEDULE.read(node, "", reader)
+    if values is BAD:
         return None
-    cron, enabled = values["cron"], values.get("enabled", True)
-    place = node.value["cron"]
+    sound, cron, enabled = reader.ok(), values.get("cron"), values.get("enabled", True)
+    if cron is not None:
+        _check_time(cron, enabled, node.value["cron"], reader)
+    if not prompt:
+        reader.warning((1, 1), "prompt", "the schedule asks nothing", "write below the header what is to be done")
+    if cron is None or not sound:
+        return None
+    return Schedule(
+        name=values.get("name", stem),
+        cron=cron,
+        prompt=prompt,
+        enabled=enabled,
+        timezone=values.get("timezone"),
+    )
+
+
+def _check_time(cron: str, enabled: bool, place: Node, reader: Reader) -> None:
     wrong = check_cron(cron)
     if wrong:
         hint = 'for example "0 9 * * MON": every Monday at nine'
@@ -333,13 +369,3 @@ def _schedule(page: str, text: str, reader: Reader) -> Schedule | None:
     elif numeric_weekday(cron):
         text = "the weekday is a number: 1 is Monday here, as in crontab, but Sunday for A3S"
         reader.warning(place, "cron", text, "write MON, TUE, … to mean the same everywhere")
-    prompt = cut_page.body.strip()
-    if not prompt:
-        reader.warning((1, 1), "prompt", "the schedule asks nothing", "write below the header what is to be done")
-    return Schedule(
-        name=values.get("name", _stem(page)),
-        cron=cron,
-        prompt=prompt,
-        enabled=enabled,
-        timezone=values.get("timezone"),
-    )

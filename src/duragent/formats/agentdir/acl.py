@@ -189,13 +189,14 @@ class _Parser:
             self.room(count, token)
             home.blocks.append(self.block(counted=following != "{"))
         else:
+            first = self.position == 0 or self.tokens[self.position - 1].kind in ("newline", "{", ",")
             self.take()
             if following == "+=":
                 self.junk(token, f"`{token.value} +=` sets nothing", "write `=`")
             else:
                 self.junk(
                     token,
-                    f"`{token.value}` stands alone and is skipped",
+                    f"{f'`{token.value}`' if first else 'a word'} stands alone and is skipped",  # it may end a secret
                     "write `name = value`; `{` goes on the same line",
                 )
             return 0
@@ -203,7 +204,7 @@ class _Parser:
 
     def keep(self, home: Item, entry: Item) -> None:
         if entry.name in home.attributes.value:
-            self.warn(entry, f"`{entry.name}` stands here twice; this one wins", "remove one of them")
+            self.warn(entry, f"`{entry.name}` stands here twice", "remove one of them")
         home.attributes.value[entry.name] = entry.value
         home.attributes.keys[entry.name] = (entry.line, entry.column)
 
@@ -255,7 +256,7 @@ class _Parser:
         if self.here().kind == "{":
             inner = Item(token.value, token.line, token.column)
             self.body(inner, opened=False)
-            self.warn(token, f"`{token.value} {{ … }}` is not a value and is set aside", "write only the `{ … }`")
+            self.warn(token, "a word with `{ … }` is not a value and is set aside", "write only the `{ … }`")
             place = (token.line, token.column)
             parts = {
                 "name": Node(inner.name, *place, inner.name),
@@ -297,9 +298,7 @@ class _Parser:
         self.take()
         self.depth -= 1
         if name.value != "env":
-            self.warn(
-                name, f"the function `{name.value}` is not known; the value counts as missing", 'only env("NAME") is'
-            )
+            self.warn(name, "this function is not known; the value counts as missing", 'only env("NAME") is')
         elif len(arguments) != 1 or type(arguments[0].value) is not str:
             self.warn(name, "env() takes one name in quotes; anything else is ignored", 'write env("NAME")')
         return Node({f"{name.value}()": Node(arguments, name.line, name.column)}, name.line, name.column)

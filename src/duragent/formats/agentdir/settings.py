@@ -1,4 +1,4 @@
-"""What `agent.acl` may say, where it goes in the model, and how it is written.
+"""What `agent.acl` says, and where it goes in the model.
 
 What the model has no place for is kept as plain data in `Agent.extra["agentdir"]`: whole items under
 "acl", the rest of each provider under "providers". Writing puts it back.
@@ -7,11 +7,12 @@ What the model has no place for is kept as plain data in `Agent.extra["agentdir"
 import re
 from collections.abc import Mapping
 
-from duragent.agent import Agent, Json, McpServer, ModelRef, Origin, Provider
-from duragent.formats.agentdir.acl import Item, can_be_key, env_name, parse_acl, to_json, write_acl
+from duragent.agent import Json, McpServer, ModelRef, Origin, Provider
+from duragent.formats.agentdir.acl import Item, env_name, parse_acl, to_json
 from duragent.formats.agentdir.keys import ALIASES, KEYS, MODELLED, PROVIDER, STRICT
-from duragent.formats.agentdir.tools import SERVER, as_warning, read_server, server_header
+from duragent.formats.agentdir.tools import SERVER, as_warning, read_server
 from duragent.formats.fields import Section
+from duragent.formats.places import places
 from duragent.formats.reader import Reader, did_you_mean
 from duragent.formats.yaml import Node
 
@@ -20,7 +21,6 @@ TOOL_ROUNDS = 25
 TIMEOUT_SECONDS = 300
 _MCP = Section(SERVER)
 _NAMED_BY_AUTHOR = {"headers", "env", "engine", "lane_handlers", "lane_timeouts"}
-_ENV_TEXT = re.compile(r"\$\{([^\W\d]\w*)\}")
 
 
 class Settings:
@@ -33,10 +33,39 @@ class Settings:
         self.model: ModelRef | None = None
         self.window: dict[str, int] = {}
         self.providers: dict[str, Provider] = {}
-        self.servers: list[tuple[McpServer, Reader]] = []
+        self.servers: list[tuple[McpServer, Reader, Node]] = []
+        self.declared: dict[str, Item] = {}
         self.kept: list[Json] = []
         self.provider_rest: dict[str, dict[str, Json]] = {}
         self.origins: dict[str, Origin] = {}
+
+    def keep(self, item: Item) -> None:
+        """Set aside an item that the model has no place for."""
+        self.origins |= _item_places(item, to_json(item), f"extra.agentdir.acl[{len(self.kept)}]")
+        self.kept.append(to_json(item))
+
+
+def _origin(place: Item | Node) -> Origin:
+    """Where a value stands; for a block, where it begins."""
+    if isinstance(place, Item) and place.value is not None:
+        place = place.value
+    return Origin(FILE, place.line, place.column)
+
+
+def _item_places(item: Item, kept: Mapping[str, Json], path: str) -> dict[str, Origin]:
+    """Where the parts of an item stand of which `kept` is what is left."""
+    found = {path: Origin(FILE, item.line, item.column)}
+    if item.value is not None:
+        return found | places(kept["value"], item.value, f"{path}.value", FILE)
+    attributes = kept.get("attributes", {})
+    inner = places(attributes, item.attributes, f"{path}.attributes", FILE)
+    found |= {where: origin for where, origin in inner.items() if where != f"{path}.attributes"}
+    waiting = iter(item.blocks)
+    for index, block in enumerate(kept.get("blocks", ())):
+        same = (each for each in waiting if (each.name, each.labels) == (block["name"], block.get("labels", [])))
+        if (own := next(same, None)) is not None:
+            found |= _item_places(own, block, f"{path}.blocks[{index}]")
+    return found
 
 
 def read_settings(text: str) -> Settings:
@@ -67,6 +96,8 @@ def read_settings(text: str) -> Settings:
     settings.provider_rest = {
         label: rest for label, rest in settings.provider_rest.items() if rest or _declared(items, label) > 1
     }
+    for label, rest in settings.provider_rest.items():
+        settings.origins |= _item_places(settings.declared[label], rest, f"extra.agentdir.providers.{label}")
     return settings
 
 
@@ -87,28 +118,29 @@ def _single(item: Item, name: str, settings: Settings) -> None:
             reader.error(_at(item), name, f"{name} must be a text in quotes", f'write {name} = "…"')
             return
         settings.texts[name] = value
-        settings.origins[name] = Origin(FILE, item.line, item.column)
+        settings.origins[name] = _origin(item)
         return
     if type(value) not in (int, float) or value < 1:  # type: ignore[operator]
         reader.warning(
             _at(item), name, f"{item.name} must be a number from 1 up; it is left out", "write a whole number"
         )
-        settings.kept.append(to_json(item))
+        settings.keep(item)
         return
     number = int(value)  # type: ignore[arg-type]
     if number != value:
         reader.warning(_at(item), name, f"{item.name} is cut to {number}", "write a whole number")
     if name == "llm_api_timeout_ms":
         if number % 1000:
+            settings.origins[f"extra.agentdir.acl[{len(settings.kept)}]"] = _origin(item)
             settings.kept.append({"name": name, "value": number})
         number = -(-number // 1000)
     settings.numbers[name] = number
-    settings.origins[MODELLED[name]] = Origin(FILE, item.line, item.column)
+    settings.origins[MODELLED[name]] = _origin(item)
 
 
 def _keep(item: Item, name: str, settings: Settings) -> None:
     """A setting that nothing is done with: checked as far as it is known, reported once, and kept."""
-    settings.kept.append(to_json(item))
+    settings.keep(item)
     reader = settings.reader
     field = KEYS.fields.get(name)
     if field is None:
@@ -159,21 +191,21 @@ def _snake(node: Node) -> Node:
 
 def _provider(item: Item, settings: Settings) -> None:
     reader = settings.reader
-    unnamed = [item] if not item.labels else [each for each in item.blocks if each.name == "models" and not each.labels]
-    for each in unnamed:
+    unnamed = [each for each in item.blocks if each.name == "models" and not each.labels]
+    for each in unnamed if item.labels else [item, *unnamed]:
         text = f"`{each.name}` needs a name in quotes before its `{{`"
         reader.error(_at(each), each.name, text, f'write {each.name} "…" {{ … }}')
-    if unnamed:
+    item.blocks = [each for each in item.blocks if each not in unnamed]
+    if not item.labels:
+        _check_provider(item, "providers", reader)
         return
     label, rest = item.labels[0], to_json(item)
     if label in settings.provider_rest:
         text = f"the provider {label!r} stands here twice; the first one counts"
         reader.warning(_at(item), f"providers.{label}", text, "remove one of them")
-        settings.kept.append(rest)
+        settings.keep(item)
         return
-    inner = Reader(FILE, unknown="warning", number_as_text=None)
-    PROVIDER.read(_as_map(item), f"providers.{label}", inner)
-    reader.problems += [as_warning(problem) for problem in inner.problems]
+    _check_provider(item, f"providers.{label}", reader)
     # `null` says nothing, and what says nothing must not stand in the way of its other spelling.
     attributes = {name: value for name, value in rest.get("attributes", {}).items() if value is not None}
     rest["attributes"] = attributes
@@ -182,10 +214,34 @@ def _provider(item: Item, settings: Settings) -> None:
         base_url=_take(attributes, str, "base_url", "baseUrl"),
         headers=_take_headers(item, attributes, reader),
     )
+    settings.declared[label] = item
     settings.provider_rest[label] = {key: rest[key] for key in ("attributes", "blocks") if rest.get(key)}
     if provider != Provider():
         settings.providers[label] = provider
-        settings.origins[f"auth.providers.{label}"] = Origin(FILE, item.line, item.column)
+        settings.origins |= _provider_places(provider, item, f"auth.providers.{label}")
+
+
+def _check_provider(item: Item, path: str, reader: Reader) -> None:
+    inner = Reader(FILE, unknown="warning", number_as_text=None)
+    PROVIDER.read(_as_map(item), path, inner)
+    reader.problems += [as_warning(problem) for problem in inner.problems]
+
+
+def _provider_places(provider: Provider, item: Item, path: str) -> dict[str, Origin]:
+    found = {path: Origin(FILE, item.line, item.column)}
+    if provider.key_from is not None:
+        found[f"{path}.key_from"] = _written(item, "api_key", "apiKey")
+    if provider.base_url is not None:
+        found[f"{path}.base_url"] = _written(item, "base_url", "baseUrl")
+    if provider.headers:
+        found |= places(provider.headers, item.attributes.value["headers"], f"{path}.headers", FILE)
+    return found
+
+
+def _written(item: Item, *names: str) -> Origin:
+    """Where the attribute stands that `_take` takes: of two spellings the first that says something."""
+    values = item.attributes.value
+    return _origin(next((values[each] for each in names if each in values and values[each].value is not None), item))
 
 
 def _as_map(item: Item) -> Node:
@@ -234,34 +290,43 @@ def _default_model(item: Item, settings: Settings) -> None:
     if not (provider and slash and name):
         text = "default_model must be a text with the provider and the model; it is left out"
         settings.reader.warning(_at(item), "default_model", text, 'write default_model = "provider/model"')
-        settings.kept.append(to_json(item))
+        settings.keep(item)
         return
     rest = settings.provider_rest.get(provider, {})
     blocks = rest.get("blocks", [])
     own: dict[str, Json] = next((each for each in blocks if each["name"] == "models" and each["labels"][0] == name), {})
+    home = settings.declared.get(provider, item)
+    written = next((each for each in home.blocks if each.name == "models" and each.labels[0] == name), item)
     base_url = _take(own.get("attributes", {}), str, "base_url", "baseUrl")
-    _take_window(own, settings)
+    _take_window(own, written, settings)
     _prune(own)
     if own and not own.keys() - {"name", "labels"}:
         blocks.remove(own)
     _prune(rest)
     known = settings.providers.get(provider, Provider())
     settings.model = ModelRef(provider, name, base_url or known.base_url)
-    settings.origins["model.candidates[0]"] = Origin(FILE, item.line, item.column)
+    settings.origins["model.candidates[0]"] = _origin(item)
+    if settings.model.base_url is not None:
+        place = _written(written if base_url else home, "base_url", "baseUrl")
+        settings.origins["model.candidates[0].base_url"] = place
 
 
-def _take_window(model: dict[str, Json], settings: Settings) -> None:
+def _take_window(model: dict[str, Json], item: Item, settings: Settings) -> None:
     """`limit { context output }` of the default model, as a block or as a value."""
     blocks = [each for each in model.get("blocks", []) if each["name"] == "limit"]
     limits = [each["attributes"] for each in blocks if each.get("attributes")]
     value = model.get("attributes", {}).get("limit")
+    nodes = [each.attributes for each in item.blocks if each.name == "limit" and each.attributes.value]
     if type(value) is dict and value:
         limits.insert(0, value)
-    for limit in limits[:1]:
-        for name in ("context", "output"):
+        nodes.insert(0, item.attributes.value["limit"])
+    for limit, node in zip(limits[:1], nodes, strict=False):
+        for name, home in (("context", "model.max_input_tokens"), ("output", "model.max_output_tokens")):
             if type(limit.get(name)) is int and limit[name] >= 0:
                 size = limit.pop(name)
-                settings.window |= {name: size} if size else {}
+                if size:
+                    settings.window[name] = size
+                    settings.origins[home] = _origin(node.value[name])
 
 
 def _prune(block: dict[str, Json]) -> None:
@@ -285,7 +350,7 @@ def _server(item: Item, settings: Settings) -> None:
     if item.value is not None:
         text = f"`{item.name}` is not a block; it is kept, but nothing is done with it"
         settings.reader.warning(_at(item), item.name, text, f'write {item.name} "name" {{ … }}')
-        settings.kept.append(to_json(item))
+        settings.keep(item)
         return
     node = _with_env(_as_map(item))
     if item.labels:
@@ -293,10 +358,10 @@ def _server(item: Item, settings: Settings) -> None:
         node.keys["name"] = _at(item)
     reader = Reader(FILE, unknown="warning", number_as_text=None)
     values = _MCP.read(node, "", reader)
-    server = read_server(node, values, reader) if reader.ok() else None
+    server = read_server(node, values, reader)
     settings.reader.problems += reader.problems
     if server is not None:
-        settings.servers.append((server, reader))
+        settings.servers.append((server, reader, node))
 
 
 def _with_env(node: Node) -> Node:
@@ -312,98 +377,3 @@ def _with_env(node: Node) -> Node:
     found = Node({key: _with_env(child) for key, child in node.value.items()}, node.line, node.column)
     found.keys = dict(node.keys)
     return found
-
-
-def uses_env(server: McpServer) -> bool:
-    """Whether a server should be written in agent.acl: only there is `${X}` the environment's X."""
-    texts = [server.command, server.url, *server.args, *server.env.values(), *server.headers.values()]
-    return any(_ENV_TEXT.fullmatch(text) for text in texts if text)
-
-
-def can_hold(value: Json) -> bool:
-    """Whether ACL has words for a value: its keys are names, never quoted texts."""
-    if isinstance(value, Mapping):
-        return all(can_be_key(key) and can_hold(each) for key, each in value.items())
-    return all(can_hold(each) for each in value) if isinstance(value, list) else True
-
-
-def write_settings(agent: Agent, servers: list[McpServer], kept: Mapping[str, Json]) -> str:
-    """The text of agent.acl. `kept` is the agent's `extra["agentdir"]`."""
-    singles: dict[str, Json] = {"name": agent.name, "description": agent.description, "version": agent.version}
-    model = agent.model.candidates[0] if agent.model.candidates else None
-    if model is not None:
-        singles["default_model"] = f"{model.provider}/{model.name}"
-    rounds = agent.limits.tool_iterations if agent.limits.steps is None else agent.limits.steps
-    if rounds is not None and rounds > 0 and rounds != TOOL_ROUNDS:
-        singles["max_tool_rounds"] = rounds
-    singles["max_parallel_tasks"] = agent.limits.parallel_tasks
-    seconds = agent.session.llm_timeout_seconds
-    raw = [each for each in kept.get("acl", ()) if "value" in each]
-    exact = [each["value"] for each in raw if each["name"] == "llm_api_timeout_ms" and type(each["value"]) is int]
-    if seconds != TIMEOUT_SECONDS and not any(-(-value // 1000) == seconds for value in exact):
-        singles["llm_api_timeout_ms"] = seconds * 1000
-    singles = {name: value for name, value in singles.items() if value is not None}
-    items: list[Mapping[str, Json]] = [{"name": name, "value": value} for name, value in singles.items()]
-    labels = dict.fromkeys([*agent.auth.providers, *kept.get("providers", {}), *([model.provider] if model else [])])
-    items += [_provider_item(agent, label, kept.get("providers", {}).get(label, {})) for label in labels]
-    items += [_server_item(server, kept.get("tools", {}).get(server.name, {})) for server in servers]
-    items += [each for each in kept.get("acl", ()) if ALIASES.get(each["name"], each["name"]) not in singles]
-    return write_acl(items)
-
-
-def _provider_item(agent: Agent, label: str, rest: Mapping[str, Json]) -> dict[str, Json]:
-    provider = agent.auth.providers.get(label, Provider())
-    attributes: dict[str, Json] = {}
-    if provider.key_from and provider.key_from.startswith("env."):
-        attributes["api_key"] = {"env()": [provider.key_from.removeprefix("env.")]}
-    if provider.base_url is not None:
-        attributes["base_url"] = provider.base_url
-    headers = {name: value for name, value in provider.headers.items() if can_be_key(name)}
-    if headers:
-        attributes["headers"] = headers
-    blocks = list(rest.get("blocks", ()))
-    model = agent.model.candidates[0] if agent.model.candidates else None
-    if model is not None and model.provider == label:
-        blocks = _with_model(blocks, agent, model, provider)
-    return {
-        "name": "providers",
-        "labels": [label],
-        "attributes": attributes | rest.get("attributes", {}),
-        "blocks": blocks,
-    }
-
-
-def _with_model(blocks: list[Json], agent: Agent, model: ModelRef, provider: Provider) -> list[Json]:
-    """The provider's models, the agent's own among them with what the model says about it."""
-    fresh: dict[str, Json] = {"name": "models", "labels": [model.name]}
-    own = next((each for each in blocks if each["name"] == "models" and each["labels"][0] == model.name), None)
-    window = {"context": agent.model.max_input_tokens, "output": agent.model.max_output_tokens}
-    window = {name: size for name, size in window.items() if size}
-    attributes = dict((own or fresh).get("attributes", {}))
-    inner = list((own or fresh).get("blocks", ()))
-    if model.base_url and model.base_url != provider.base_url:
-        attributes = {"base_url": model.base_url} | attributes
-    limit = next((each for each in inner if each["name"] == "limit"), None)
-    if window and type(attributes.get("limit")) is dict:
-        attributes["limit"] = window | attributes["limit"]
-    elif window and limit is not None:
-        inner[inner.index(limit)] = limit | {"attributes": window | limit.get("attributes", {})}
-    elif window:
-        inner.append({"name": "limit", "attributes": window})
-    merged = (own or fresh) | {"attributes": attributes, "blocks": inner}
-    return [merged if each is own else each for each in blocks] if own else [merged, *blocks]
-
-
-def _server_item(server: McpServer, extra: Mapping[str, Json]) -> dict[str, Json]:
-    header = server_header(server, extra)
-    name = header.pop("name")
-    return {"name": "mcp_servers", "labels": [name], "attributes": _as_calls(header)}
-
-
-def _as_calls(value: Json) -> Json:
-    if isinstance(value, Mapping):
-        return {key: _as_calls(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_as_calls(each) for each in value]
-    found = _ENV_TEXT.fullmatch(value) if type(value) is str else None
-    return {"env()": [found[1]]} if found else value

@@ -9,6 +9,7 @@ from duragent.agent import Json, McpServer, Origin, ScriptLimits, ScriptTool
 from duragent.formats.fields import Either, Field, Flag, Integer, Kind, ListOf, MapOf, OneOf, Section, Tagged, Text
 from duragent.formats.reader import BAD, Reader, homes
 from duragent.formats.shape import Problem, leaves, normal
+from duragent.formats.write import laid_over, said
 from duragent.formats.yaml import Node
 
 MAX_SCRIPT_TIMEOUT = 600_000
@@ -93,84 +94,107 @@ SCRIPT = Section(
 )
 TOOL = Tagged("kind", {"mcp": MCP, "script": SCRIPT})
 _HOMES = {
+    **{name: name for name in (*SERVER, *SCRIPT.fields) if name != "kind"},
     "tool_timeout_secs": "timeout_seconds",
     "limits.timeoutMs": "limits.timeout_ms",
     "limits.maxToolCalls": "limits.max_tool_calls",
     "limits.maxOutputBytes": "limits.max_output_bytes",
     "transport.type": "transport",
     **{f"transport.{name}": name for name in _WAY},
-    **{name: name for name in (*SERVER, *SCRIPT.fields)},
 }
 
 
 def read_tool(node: Node, stem: str, body: str, reader: Reader) -> tuple[McpServer | ScriptTool | None, str]:
     """The tool that a header describes, and the text below it when that says nothing else."""
     values = TOOL.read(node, "", reader)
-    if values is BAD or not reader.ok():
+    if values is BAD:
         return None, ""
-    if values["kind"] == "mcp":
+    if values.get("kind") == "mcp":
         return read_server(node, values, reader), body
     own = values.get("description", "").strip()
     tool = _script(node, values, stem, own or body, reader)
     return tool, body if own else ""
 
 
-def tool_origins(reader: Reader, index: int) -> dict[str, Origin]:
+def tool_origins(reader: Reader, index: int, start: tuple[int, int]) -> dict[str, Origin]:
+    """Where the parts of a tool stand that begins at `start`."""
     table = {path: f"tools[{index}].{home}" for path, home in _HOMES.items()}
-    return {f"tools[{index}]": Origin(reader.file, 1, 1)} | homes(reader.at, table)
+    flat = {path: origin for path, origin in reader.at.items() if not path.startswith("transport.")}
+    nested = {path: origin for path, origin in reader.at.items() if path.startswith("transport.")}
+    return {f"tools[{index}]": Origin(reader.file, *start)} | homes(flat, table) | homes(nested, table)
 
 
 def read_server(node: Node, values: Mapping[str, Json], reader: Reader) -> McpServer | None:
-    """An MCP server from values that `SERVER` has read."""
-    transport = values["transport"]
+    """An MCP server from values that `SERVER` has read; None if they, or what they say together, are wrong."""
+    transport = values.get("transport")
     nested = transport if isinstance(transport, dict) else {}
-    kind = str(nested.get("type", transport)).replace("streamable_http", "streamable-http")
-    if kind not in ("stdio", "http", "streamable-http"):
+    told = {**values, **nested}
+    kind = nested.get("type") if isinstance(transport, dict) else transport
+    kind = kind.replace("streamable_http", "streamable-http") if kind is not None else None
+    if kind in ("stdio", "http", "streamable-http"):
+        _check_way(kind, told, node, reader)
+    elif kind is not None:
         hint = (
             "http is the old HTTP with SSE, streamable-http the current one"
             if kind == "sse"
             else "stdio, http or streamable-http"
         )
         reader.error(node.value["transport"], "transport", f"the transport {kind[:40]!r} is not known", hint)
-        return None
-    said = {**values, **nested}
-    wanted = "command" if kind == "stdio" else "url"
-    if wanted not in said:
-        reader.error(node, wanted, f"{wanted} is missing", f"the transport {kind} needs it")
-        return None
-    for name in ("url", "headers") if kind == "stdio" else ("command", "args"):
-        if name in said:
-            reader.warning(reader.position(name), name, f"{name} means nothing with the transport {kind}", "remove it")
     for secret in ("client_secret", "access_token"):
         if values.get("oauth", {}).get(secret):
             place = reader.position(f"oauth.{secret}")
             reader.warning(
                 place, f"oauth.{secret}", f"oauth.{secret} is a secret in a file", "whoever reads the file has it"
             )
+    if not reader.ok():
+        return None
     return McpServer(
         name=values["name"],
-        transport=kind,  # type: ignore[arg-type]
-        command=said.get("command"),
-        args=tuple(said.get("args", ())),
-        url=said.get("url"),
+        transport=kind,
+        command=told.get("command"),
+        args=tuple(told.get("args", ())),
+        url=told.get("url"),
         env=values.get("env", {}),
-        headers=said.get("headers", {}),
+        headers=told.get("headers", {}),
         timeout_seconds=values.get("tool_timeout_secs", 60),
         enabled=values.get("enabled", True),
         oauth=values.get("oauth", {}),
     )
 
 
+def _check_way(kind: str, told: Mapping[str, Json], node: Node, reader: Reader) -> None:
+    """Whether what a transport needs is there, and nothing that it has no use for."""
+    wanted = "command" if kind == "stdio" else "url"
+    faulty = any(
+        problem.path in (wanted, f"transport.{wanted}") for problem in reader.problems if problem.level == "error"
+    )
+    if wanted not in told and not faulty:
+        reader.error(node, wanted, f"{wanted} is missing", f"the transport {kind} needs it")
+    for name in ("url", "headers") if kind == "stdio" else ("command", "args"):
+        if name in told:
+            place = reader.position(name if name in reader.at else f"transport.{name}")
+            reader.warning(place, name, f"{name} means nothing with the transport {kind}", "remove it")
+
+
+def script_path(node: Node) -> str | None:
+    """The file that a script's header names, if it names one that it may."""
+    said_kind, path = (node.value.get(name) for name in ("kind", "path")) if type(node.value) is dict else (None, None)
+    if said_kind is None or said_kind.value != "script" or path is None or type(path.value) is not str:
+        return None
+    return normal(path.value) if path.value.strip() and not _wrong_path(path.value) else None
+
+
 def _script(node: Node, values: Mapping[str, Json], stem: str, description: str, reader: Reader) -> ScriptTool | None:
-    raw = values["path"]
-    wrong = _wrong_path(raw)
-    if wrong:
+    raw = values.get("path")
+    wrong = _wrong_path(raw) if raw is not None else None
+    if raw is not None and wrong:
         reader.error(
             node.value["path"],
             "path",
             f"path is {raw[:60]!r}, which {wrong}",
             "name a .js or .mjs file inside the workspace",
         )
+    if raw is None or not reader.ok():
         return None
     allowed = tuple(values.get("allowed_tools", ()))
     limits = values.get("limits", {})
@@ -208,17 +232,17 @@ def server_header(server: McpServer, extra: Mapping[str, Json]) -> dict[str, Jso
         "name": server.name,
         "transport": server.transport or ("stdio" if server.command else "streamable-http"),
         "command": server.command,
-        "args": list(server.args) or None,
+        "args": list(server.args),
         "url": server.url,
-        "headers": dict(server.headers) or None,
-        "env": dict(server.env) or None,
+        "headers": dict(server.headers),
+        "env": dict(server.env),
         "enabled": False if not server.enabled else None,
         "tool_timeout_secs": server.timeout_seconds if server.timeout_seconds != 60 else None,
-        "oauth": dict(server.oauth) or None,
+        "oauth": dict(server.oauth),
     }
     if isinstance(extra.get("transport"), Mapping):
         header["transport"] = {"type": header["transport"]}
-    return merged({key: value for key, value in header.items() if value is not None}, extra)
+    return laid_over(said(header), extra)
 
 
 def script_header(tool: ScriptTool, extra: Mapping[str, Json]) -> dict[str, Json]:
@@ -231,19 +255,7 @@ def script_header(tool: ScriptTool, extra: Mapping[str, Json]) -> dict[str, Json
         "name": tool.name,
         "path": tool.path,
         "description": tool.description or None,
-        "allowed_tools": list(tool.allowed_tools) or None,
-        "limits": {name: value for name, (value, default) in limits.items() if value != default} or None,
+        "allowed_tools": list(tool.allowed_tools),
+        "limits": {name: value for name, (value, default) in limits.items() if value != default},
     }
-    return merged({key: value for key, value in header.items() if value is not None}, extra)
-
-
-def merged(known: Mapping[str, Json], extra: Mapping[str, Json]) -> dict[str, Json]:
-    """What was kept without being understood, back in its place."""
-    found = dict(known)
-    for name, value in extra.items():
-        here = found.get(name)
-        if isinstance(here, Mapping) and isinstance(value, Mapping):
-            found[name] = merged(here, value)
-        elif name not in found:
-            found[name] = value
-    return found
+    return laid_over(said(header), extra)

@@ -7,13 +7,14 @@ author's own, and under `body` the order of the text when it holds more than the
 
 import posixpath
 import re
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duragent.agent import Agent, InlineTools, Json, ModelChoice, ModelRef, Origin, PromptPart, Startup
+from duragent.agent import Agent, Command, InlineTools, Json, ModelChoice, ModelRef, Origin, PromptPart, Startup
 from duragent.formats.agentmd import write as agentmd_write
 from duragent.formats.agentmd.abilities import AbilityList, read_abilities
 from duragent.formats.agentmd.body import Body, Said, read_body
@@ -21,9 +22,10 @@ from duragent.formats.agentmd.commands import KIND, Commands
 from duragent.formats.agentmd.header import Names, fold, read_front, take_unknown
 from duragent.formats.fields import Anything, Field, OneOf, Section, Text, document
 from duragent.formats.markdown import Page, cut
+from duragent.formats.places import places
 from duragent.formats.reader import BAD, Reader, homes
 from duragent.formats.shape import Absent, File, Files, Need, Parsed, Rendered, absence, is_address
-from duragent.formats.yaml import Node
+from duragent.formats.yaml import Node, plain
 
 MAX_LINES = 20_000
 SUFFIX = ".agent.md"
@@ -86,6 +88,7 @@ class Front(Struct, frozen=True):
 
     values: dict[str, Any]
     unknown: dict[str, Json]
+    places: dict[str, Origin]
 
 
 def claims(files: Files) -> str | None:
@@ -112,10 +115,11 @@ def parse(files: Files) -> Parsed | Need:
     if lines > MAX_LINES:
         reader.error((MAX_LINES, 1), "", f"the file has {lines:,} lines", f"at most {MAX_LINES:,}; split it")
         return Parsed(None, tuple(reader.problems))
-    page = cut(entry.text)
+    page = _cut(entry.text, reader)
     commands = Commands(reader, files)
-    front = _front(page, entry.text, reader, commands)
+    front = _front(page, reader, commands)
     if front is None:
+        read_body(page, {}, reader)
         return Parsed(None, tuple(reader.problems))
     return _go_on(path, page, front, commands, reader, files)
 
@@ -128,30 +132,37 @@ def _go_on(path: str, page: Page, front: Front, commands: Commands, reader: Read
         return replace(need, then=partial(_go_on, path, page, front, commands, reader))
     found = commands.read(listed)
     body = read_body(page, front.values, reader)
-    agent = _agent(path, front, body, reader, found)
+    agent = _agent(path, front, body, reader, commands.origins, found)
     kept = _kept(front, body, commands)
+    where = front.places | {key: reader.at[key] for key in ("system", "rules") if key in kept}
+    if "body" in kept:
+        blank = len(page.body) - len(page.body.lstrip("\n"))
+        where["body"] = Origin(path, page.body_line + blank, 1)
     agent = replace(
         agent,
         extra={"agentmd": kept} if kept else {},
-        origins={**agent.origins, **commands.origins},
+        origins={**agent.origins, **{f"extra.agentmd.{key}": origin for key, origin in where.items()}},
     )
     return Parsed(agent if reader.ok() else None, tuple(reader.problems))
 
 
-def _front(page: Page, text: str, reader: Reader, commands: Commands) -> Front | None:
-    """The header, or None when nothing else can be trusted: its YAML or its frame is broken."""
-    if page.header is None:
-        late = cut(text, leading_space=True)
-        if late.header is not None and late.closed:
-            said = "the header must begin on the first line; here it would be taken for text"
-            reader.error((late.header_line - 1, 1), "", said, "remove what stands above it")
-            return None
+def _cut(text: str, reader: Reader) -> Page:
+    page = cut(text)
+    late = cut(text, leading_space=True)
+    if page.header is not None or late.header is None or not late.closed:
+        return page
+    said = "the header must begin on the first line; here it would be taken for text"
+    reader.error((late.header_line - 1, 1), "", said, "remove what stands above it")
+    return late
+
+
+def _front(page: Page, reader: Reader, commands: Commands) -> Front | None:
+    """The header, or None when nobody can tell what it says: its YAML or its frame is broken."""
+    before = len(reader.problems)
     node = read_front(page, reader)
-    if not reader.ok():
-        return None
-    if node is None:
-        return Front({}, {})
-    return _read(node, reader, commands)
+    if node is not None:
+        return _read(node, reader, commands)
+    return Front({}, {}, {}) if len(reader.problems) == before else None
 
 
 def _read(node: Node, reader: Reader, commands: Commands) -> Front:
@@ -159,18 +170,21 @@ def _read(node: Node, reader: Reader, commands: Commands) -> Front:
     if "body" in node.value:
         hint = "write the text below the header, and what the model is told under ## System"
         reader.error(node.keys["body"], "body", "`body` is not a field: the body is the text below the header", hint)
-    unknown = take_unknown(node, HEADER, "", reader)
+    unknown, kept = take_unknown(node, HEADER, "", reader)
     for name, section in (("recommended", RECOMMENDED), ("required", REQUIRED)):
         child = node.value.get(name)
         if child is not None and type(child.value) is dict:
             folded = fold(child, section, name, reader)
-            if more := take_unknown(folded, section, name, reader):
-                unknown[name] = more
+            more, where = take_unknown(folded, section, name, reader)
+            unknown |= {name: more} if more else {}
+            kept |= {f"{name}.{key}": origin for key, origin in where.items()}
             node.value[name] = folded
     if "commands" in node.value:
         commands.fold(node.value["commands"])
     values = HEADER.read(node, "", reader)
-    return Front({} if values is BAD else values, unknown)
+    if "input" in node.value:
+        reader.at |= places(plain(node.value["input"]), node.value["input"], "input", reader.file)
+    return Front({} if values is BAD else values, unknown, kept)
 
 
 def _kept(front: Front, body: Body, commands: Commands) -> dict[str, Json]:
@@ -186,10 +200,18 @@ def _kept(front: Front, body: Body, commands: Commands) -> dict[str, Json]:
     return kept
 
 
-def _agent(path: str, front: Front, body: Body, reader: Reader, commands: tuple[Any, ...]) -> Agent:
+def _agent(
+    path: str,
+    front: Front,
+    body: Body,
+    reader: Reader,
+    where: Mapping[str, Origin],
+    commands: tuple[Command, ...],
+) -> Agent:
     values = front.values
-    origins = homes(reader.at, _HOMES)
     name, labels = _name(path, reader)
+    origins = {"name": Origin(path, 1, 1)} | ({"labels.category": Origin(path, 1, 1)} if labels else {})
+    origins |= {**where, **homes(reader.at, _HOMES)}
     title, description, avatar = body.title, body.description, body.avatar
     prompt = _prompt(body, path, origins)
     if not prompt:
@@ -203,8 +225,7 @@ def _agent(path: str, front: Front, body: Body, reader: Reader, commands: tuple[
     icon = values.get("icon", "🤖").strip()
     if not _EMOJI.fullmatch(icon):
         reader.warning(reader.position("icon"), "icon", f"icon is {icon[:40]!r}, not a single emoji", "like 🤖 or ✍️")
-    texts = [part.text for part in prompt] + [each.body for each in commands]
-    templated = any("{{" in text for text in texts) or any(each.source and is_address(each.source) for each in commands)
+    templates = _templates(values, prompt, commands, origins)
     startup = values.get("required", {})
     return Agent(
         name=name,
@@ -217,7 +238,7 @@ def _agent(path: str, front: Front, body: Body, reader: Reader, commands: tuple[
         status=values.get("status", "active"),
         model=_models(values.get("recommended", {}), reader),
         prompt=prompt,
-        templates="hbs" if templated and values.get("templateEngine", "hbs") else "none",
+        templates=templates,
         tools=(InlineTools(body.tools.text),) if body.tools else (),
         abilities=read_abilities(values, reader),
         commands=commands,
@@ -225,6 +246,20 @@ def _agent(path: str, front: Front, body: Body, reader: Reader, commands: tuple[
         input=values.get("input"),
         origins=origins,
     )
+
+
+def _templates(
+    values: dict[str, Any], prompt: tuple[PromptPart, ...], commands: tuple[Command, ...], origins: dict[str, Origin]
+) -> Literal["none", "hbs"]:
+    """Whether the texts are templates: they hold one, or may once they are fetched, and the header allows it."""
+    texts = {f"prompt[{index}]": part.text for index, part in enumerate(prompt)}
+    texts |= {f"commands[{index}].body": each.body for index, each in enumerate(commands)}
+    fetched = [f"commands[{n}]" for n, each in enumerate(commands) if each.source and is_address(each.source)]
+    found = [path for path, text in texts.items() if "{{" in text] + fetched
+    if not found or not values.get("templateEngine", "hbs"):
+        return "none"
+    origins.setdefault("templates", origins.get(found[0]) or origins[found[0].removesuffix(".body")])
+    return "hbs"
 
 
 def _name(path: str, reader: Reader) -> tuple[str, dict[str, str]]:

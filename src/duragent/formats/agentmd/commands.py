@@ -16,10 +16,11 @@ from duragent.formats.agentmd.header import fold, read_front, take_unknown
 from duragent.formats.agentmd.headings import trim
 from duragent.formats.fields import Either, Field, Kind, ListOf, Section, Text
 from duragent.formats.markdown import cut, with_header
-from duragent.formats.reader import BAD, Reader
+from duragent.formats.reader import BAD, Reader, homes, join
 from duragent.formats.shape import Absent, File, Files, Folder, Need, Problem, absence, beside, is_address
 from duragent.formats.yaml import Node, position
 
+KEPT = "extra.agentmd.commands"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
 _NAME_RULE = "letters, digits, hyphens and underscores, not at the beginning a hyphen or underscore"
 _URL = re.compile(r"https://[^/?#\s]+(/[^?#\s]*)?(?:\?[^#\s]*)?(?:#\S*)?")
@@ -98,14 +99,15 @@ class Commands:
             if type(item.value) is dict:
                 path = f"commands[{index}]"
                 folded = fold(item, INLINE, path, self.reader)
-                unknown = take_unknown(folded, INLINE, path, self.reader)
+                unknown, where = take_unknown(folded, INLINE, path, self.reader)
                 item.value, item.keys = folded.value, folded.keys
                 name = item.value.get("name")
-                self.keep_fields(str(name.value) if name else "", unknown)
+                self.keep_fields(str(name.value) if name else "", unknown, where)
 
-    def keep_fields(self, name: str, unknown: dict[str, Json]) -> None:
+    def keep_fields(self, name: str, unknown: dict[str, Json], where: Mapping[str, Origin]) -> None:
         if unknown:
             self.kept.setdefault("fields", {})[name.lower()] = unknown
+            self.origins |= {f"{KEPT}.fields.{name.lower()}.{key}": origin for key, origin in where.items()}
 
     def needs(self, items: list[Any]) -> Need:
         """The files and folders that the list names and that have not been looked at."""
@@ -133,13 +135,12 @@ class Commands:
         return tuple(self.found)
 
     def inline(self, item: dict[str, Any], path: str, place: Origin) -> None:
+        body = trim(item.get("body", "").split("\n"))
+        self.check_body(body, f"{path}.body", self.reader, *self.reader.position(f"{path}.body"))
         if item.keys() >= {"name", "description", "body"}:
-            body = trim(item["body"].split("\n"))
             hint = _hint(item.get("argument-hint", ""))
             command = Command(item["name"], item["description"].strip(), body, hint)
-            body_place = self.reader.at.get(f"{path}.body", place)
-            self.check_body(body, f"{path}.body", self.reader, body_place.line, body_place.column)
-            self.add(command, path, place, place)
+            self.add(command, path, place, place, homes(self.reader.at, _homes(path)))
 
     def referred(self, reference: Reference, path: str, place: Origin) -> None:
         here = (place.line, place.column)
@@ -151,9 +152,11 @@ class Commands:
             case "url folder":
                 said = f"{target[:120]} is a folder behind a URL, which cannot be listed; it gives no commands"
                 self.reader.warning(here, path, said, "name each file: https://…/name.md")
-                self.kept.setdefault("folders", []).append(target)
+                folders = self.kept.setdefault("folders", [])
+                self.origins[f"{KEPT}.folders[{len(folders)}]"] = place
+                folders.append(target)
             case "url":
-                self.add(Command(url_name(target), source=target), path, place, place)
+                self.add(Command(url_name(target), source=target), path, place, place, {})
             case "file":
                 self.file(target, path, place)
             case "folder":
@@ -194,13 +197,14 @@ class Commands:
             own.warning(
                 (text.body_line, 1), "body", f"the command {_stem(page)!r} has no text", "write what it should do"
             )
-        below = entry.text.index(body, len(entry.text) - len(text.body)) if body else 0
-        self.check_body(body, "body", own, *position(entry.text, below))
+        below = position(entry.text, entry.text.index(body, len(entry.text) - len(text.body)) if body else 0)
+        self.check_body(body, "body", own, *below)
         self.reader.problems.extend(own.problems)
         if own.ok():
             hint = _hint(values.get("argument-hint", ""))
             command = Command(_stem(page), values.get("description", "").strip(), body, hint, page)
-            self.add(command, path, place, Origin(page, 1, 1))
+            inner = homes(own.at, _homes("")) | ({"body": Origin(page, *below)} if body else {})
+            self.add(command, path, place, Origin(page, 1, 1), inner)
 
     def header(self, node: Node, page: str, own: Reader) -> dict[str, Any]:
         folded = fold(node, FILE, "", own)
@@ -211,7 +215,7 @@ class Commands:
         if "body" in folded.value:
             hint = "write it below the second `---`"
             own.error(folded.keys["body"], "body", "the text of a command file stands below its header", hint)
-        self.keep_fields(_stem(page), take_unknown(folded, FILE, "", own))
+        self.keep_fields(_stem(page), *take_unknown(folded, FILE, "", own))
         values = FILE.read(folded, "", own)
         return {} if values is BAD else values
 
@@ -224,7 +228,8 @@ class Commands:
             line, column = line + below - 1, across if below > 1 else column + across - 1
         reader.warning((line, column), path, "$0 stands for nothing; it stays as it is", "arguments begin at $1")
 
-    def add(self, command: Command, path: str, place: Origin, origin: Origin) -> None:
+    def add(self, command: Command, path: str, place: Origin, origin: Origin, inner: Mapping[str, Origin]) -> None:
+        """One more command. It begins at `origin`; `inner` tells where its parts stand, `place` who names it."""
         here = (place.line, place.column)
         where = command.source or str(place)
         if not re.fullmatch(_NAME, command.name):
@@ -236,8 +241,14 @@ class Commands:
             said = f"two commands are called {command.name!r}: {before} and {where}"
             self.reader.error(here, path, said, "rename one, or remove it")
         elif not any(each.name.lower() == command.name.lower() for each in self.found):
-            self.origins[f"commands[{len(self.found)}]"] = origin
+            home = f"commands[{len(self.found)}]"
+            self.origins |= {home: origin} | {f"{home}.{name}": each for name, each in inner.items()}
             self.found.append(command)
+
+
+def _homes(path: str) -> dict[str, str]:
+    """Where the fields of the command at `path` of a header go in the model."""
+    return {join(path, name): name.replace("-", "_") for name in INLINE.fields}
 
 
 def _stem(page: str) -> str:

@@ -5,12 +5,12 @@ refuses, is read as the text it means. Unknown keys are reported and kept.
 """
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
-from duragent.agent import Json
+from duragent.agent import Json, Origin
 from duragent.formats.fields import Anything, Kind, Section, Text
 from duragent.formats.markdown import Page
+from duragent.formats.places import places
 from duragent.formats.reader import BAD, Reader, describe, did_you_mean, join, read_yaml
 from duragent.formats.yaml import Fault, Node, parse_yaml
 
@@ -92,20 +92,25 @@ def fold(node: Node, section: Section, path: str, reader: Reader) -> Node:
     return folded
 
 
-def take_unknown(node: Node, section: Section, path: str, reader: Reader) -> dict[str, Json]:
-    """Remove the keys that `section` does not know, and give them back. `x-…` is taken without a word."""
+def take_unknown(node: Node, section: Section, path: str, reader: Reader) -> tuple[dict[str, Json], dict[str, Origin]]:
+    """Remove the keys that `section` does not know; give them back, and where they and their parts stand.
+
+    `x-…` is taken without a word.
+    """
     taken = {}
+    where: dict[str, Origin] = {}
     for name in [name for name in node.value if name not in section.fields]:
         value = _JSON.read(node.value[name], join(path, name), reader)
         if value is not BAD:
             taken[name] = value
+            where |= places(value, node.value[name], name, reader.file)
         if not name.startswith("x-"):
             hint = did_you_mean(name, section.fields) or "it is kept, but nothing is done with it"
             reader.problem(
                 reader.unknown, node.keys[name], join(path, name), f"unknown field `{join(path, name)}`", hint
             )
         del node.value[name]
-    return taken
+    return taken, where
 
 
 class Names(Kind):
@@ -133,14 +138,3 @@ class Names(Kind):
 
 def names_in(text: str) -> list[str]:
     return [name for each in re.split(r"[,\n]", text) if (name := each.strip())]
-
-
-def merged(header: dict[str, Json], kept: Mapping[str, Json]) -> dict[str, Json]:
-    """`header` with what was kept of the author's own fields; a map gains fields, nothing is replaced."""
-    found = dict(header)
-    for name, value in kept.items():
-        if name not in found:
-            found[name] = value
-        elif isinstance(found[name], dict) and isinstance(value, Mapping):
-            found[name] = found[name] | {key: each for key, each in value.items() if key not in found[name]}
-    return found

@@ -11,10 +11,10 @@ from duragent.agent import Agent, InlineTools, Json, ModelRef, sentence, spoken
 from duragent.formats.agentmd.abilities import render_abilities
 from duragent.formats.agentmd.body import ORDER, names_tool
 from duragent.formats.agentmd.commands import render_commands
-from duragent.formats.agentmd.header import merged
 from duragent.formats.agentmd.headings import deepen, fenced, outline, seal, trim
 from duragent.formats.markdown import with_header
 from duragent.formats.shape import Rendered, is_address
+from duragent.formats.write import laid_over, said
 
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f/\\<>:"|?*]+')
 _OWN = ("body", "commands")
@@ -32,7 +32,7 @@ def build(agent: Agent, kept: Mapping[str, Json]) -> Rendered:
     if entries:
         header["commands"] = entries
     header |= render_abilities(agent.abilities)
-    header = merged(header, {key: value for key, value in kept.items() if key not in _OWN})
+    header = laid_over(header, {key: value for key, value in kept.items() if key not in _OWN})
     text = with_header(header, _body(layout, pieces, notes))
     if not header and text.lstrip().startswith("---"):  # the text's own rule would be taken for a header
         text = f"---\n---\n\n{text}"
@@ -138,8 +138,8 @@ def _header(agent: Agent, pieces: Mapping[str, str], notes: dict[str, str]) -> d
         "avatar": agent.avatar,
         "templateEngine": "" if _no_templates(agent) else None,
         "input": agent.input,
-        "recommended": {key: value for key, value in recommended.items() if value} or None,
-        "required": {key: value for key, value in required.items() if value} or None,
+        "recommended": said(recommended) or None,
+        "required": said(required) or None,
     }
     return {key: value for key, value in header.items() if value is not None}
 

@@ -6,7 +6,7 @@ inheritance in `merge.py`.
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urljoin
 
@@ -38,17 +38,15 @@ from duragent.formats.agentspec.manifest import SCHEMA, Manifest, Values, finger
 from duragent.formats.agentspec.merge import Merged, merge_chain
 from duragent.formats.agentspec.write import render
 from duragent.formats.reader import Reader, homes
-from duragent.formats.shape import Absent, File, Files, Folder, Need, Parsed, Problem, absence, beside
+from duragent.formats.shape import Absent, File, Files, Folder, Need, Parsed, Problem, absence, beside, failed
+from duragent.formats.sniff import top
 
 __all__ = ["SCHEMAS", "claims", "parse", "render"]
 
 SCHEMAS = {"agentspec": SCHEMA}
 MAX_LEVELS = 16
 
-_VERSION = re.compile(r"^apiVersion\s*:\s*[\"']?agent/", re.MULTILINE)
-_NAME = re.compile(r"^[\"']?name[\"']?\s*:|^\s*\{\s*\"(?:apiVersion|name)\"", re.MULTILINE)
 _BASE = re.compile(r"^base:[ ]+[\"']?([^\s\"'#][^\s\"']*)", re.MULTILINE)
-_OTHER = re.compile(r"^(?:kind|metadata|spec)\s*:|^apiVersion\s*:\s*[\"']?duragent/|^component_type\s*:", re.MULTILINE)
 
 _HOMES = {
     "name": "name",
@@ -93,12 +91,20 @@ def claims(files: Files) -> str | None:
         return None
     if path.endswith(".agent"):
         return "the name ends in .agent"
-    text = files.text(path) or ""
-    if _VERSION.search(text):
+    said = top(files.text(path) or "")
+    if said.get("apiVersion", "").startswith("agent/"):
         return f"apiVersion agent/… in {path}"
-    if _NAME.search(text) and not _OTHER.search(text):
+    if "name" in said and not _is_other(said):
         return f"a `name:` at the top of {path} and no `metadata:`"
     return None
+
+
+def _is_other(said: Mapping[str, str]) -> bool:
+    """Whether these are the keys of another format's manifest."""
+    version = said.get("apiVersion", "")
+    return not version.startswith("agent/") and (
+        version.startswith("duragent/") or bool(said.keys() & {"kind", "metadata", "spec", "component_type"})
+    )
 
 
 def parse(files: Files) -> Parsed | Need:
@@ -113,23 +119,26 @@ def parse(files: Files) -> Parsed | Need:
     chain = _chain(path, files, problems)
     if isinstance(chain, Need):
         return chain
-    if not chain or any(problem.level == "error" for problem in problems):
-        return Parsed(None, tuple(problems))
     for manifest in chain:
         if (place := _skills_of(manifest)) and (
             need := skill_files.needs(place, files, elsewhere=bool(manifest.folder))
         ):
             return need
-    merged = merge_chain(chain, problems)
+    if chain and chain[0].folder == "" and "memory/**" not in files.found:
+        return Need(folders=frozenset({"memory/**"}))
     packages = _packages(chain, files, problems)
-    if any(problem.level == "error" for problem in problems):
+    if failed(problems):
+        return Parsed(None, tuple(problems))
+    merged = merge_chain(chain, problems)
+    if failed(problems):
         return Parsed(None, tuple(problems))
     problems.extend(advise(merged))
     agent = _agent(merged, problems)
     source = Source(
         ancestors=tuple(manifest.file for manifest in chain[1:]), manifest_hash=fingerprint(chain[0].values)
     )
-    return Parsed(replace(agent, skills=packages, source=source), tuple(problems))
+    memory = replace(agent.memory, notes=tuple(name for name in files.names("memory/**") if not name.endswith("/")))
+    return Parsed(replace(agent, skills=packages, memory=memory, source=source), tuple(problems))
 
 
 def _skills_of(manifest: Manifest) -> str | None:
@@ -156,7 +165,7 @@ def _packages(chain: list[Manifest], files: Files, problems: list[Problem]) -> t
 
 
 def _chain(path: str, files: Files, problems: list[Problem]) -> list[Manifest] | Need:
-    """The manifest and its ancestors, nearest first; or what must be read to go on."""
+    """The manifest and its ancestors, nearest first, as far as they can be read; or what must be read to go on."""
     chain: list[Manifest] = []
     seen: list[str] = []
     place: Origin | None = None
@@ -164,11 +173,11 @@ def _chain(path: str, files: Files, problems: list[Problem]) -> list[Manifest] |
         if path in seen or len(seen) > MAX_LEVELS:
             assert place is not None
             problems.append(_endless(seen, path, place))
-            return []
+            return chain
         seen.append(path)
         manifest = _one(path, files, problems, place)
         if not isinstance(manifest, Manifest):
-            return manifest if isinstance(manifest, Need) else []
+            return manifest if isinstance(manifest, Need) else chain
         chain.append(manifest)
         base = manifest.values["base"]
         if not base:
@@ -176,7 +185,7 @@ def _chain(path: str, files: Files, problems: list[Problem]) -> list[Manifest] |
         place = manifest.where("base")
         step = _base_path(manifest.file, base, place, problems)
         if step is None:
-            return []
+            return chain
         path = step
 
 
@@ -239,27 +248,38 @@ def _one(path: str, files: Files, problems: list[Problem], place: Origin | None)
     return _read(path, found.text, folder, files, problems, elsewhere=place is not None)
 
 
+def _prose(folder: str, files: Files, problems: list[Problem], path: str) -> dict[str, str] | Need:
+    """SOUL.md and RULES.md of a folder, as far as they are there."""
+    names = files.names(folder)
+    wanted = {name: posixpath.join(folder, name) for name in ("SOUL.md", "RULES.md") if name in names}
+    if unseen := frozenset(wanted.values()) - files.found.keys():
+        return Need(files=unseen)
+    found: dict[str, str] = {}
+    for name, where in wanted.items():
+        entry = files.found[where]
+        if isinstance(entry, File):
+            found[name] = "\ufeff" * entry.bom + entry.text  # the reference hashes the mark
+        elif isinstance(entry, Absent):
+            problems.append(absence("error", where, entry, file=path, line=1, column=1, at=name))
+    for name in ("SOUL.md", "RULES.md"):
+        if f"{name}/" in names:
+            where = posixpath.join(folder, name)
+            problems.append(absence("error", where, Absent("folder"), file=where, line=1, column=1, at=name))
+    return found
+
+
 def _read(
     path: str, text: str, folder: str | None, files: Files, problems: list[Problem], *, elsewhere: bool
 ) -> Manifest | Need | None:
-    prose: dict[str, str | None] = {"SOUL.md": None, "RULES.md": None}
-    if folder is not None:
-        wanted = {name: posixpath.join(folder, name) for name in prose if name in files.names(folder)}
-        unseen = frozenset(wanted.values()) - files.found.keys()
-        if unseen:
-            return Need(elsewhere=unseen) if elsewhere else Need(files=unseen)
-        for name, where in wanted.items():
-            entry = files.found[where]
-            if isinstance(entry, File):
-                prose[name] = entry.text
-            elif isinstance(entry, Absent):
-                problems.append(absence("error", where, entry, file=path, line=1, column=1, at=name))
+    prose = _prose(folder, files, problems, path) if folder is not None else {}
+    if isinstance(prose, Need):
+        return replace(prose, elsewhere=prose.files, files=frozenset()) if elsewhere else prose
     reader = Reader(path, unknown="warning")
-    if _OTHER.search(text) and not _VERSION.search(text) and elsewhere:
+    if elsewhere and _is_other(top(text)):
         text = f"{path} is not an agentspec manifest"
         problems.append(Problem("error", path, 1, 1, "apiVersion", text, "a base must be one"))
         return None
-    manifest = read_manifest(reader, text, soul=prose["SOUL.md"], rules=prose["RULES.md"])
+    manifest = read_manifest(reader, text, soul=prose.get("SOUL.md"), rules=prose.get("RULES.md"))
     if manifest is not None and path.startswith("ag1:") and fingerprint(manifest.values) != path:
         found = fingerprint(manifest.values)
         reader.error((1, 1), "base", f"the registry's copy of {path} is {found}", "store the right manifest again")
@@ -267,7 +287,7 @@ def _read(
     if manifest is not None:
         manifest.folder = folder
         for name, key in (("SOUL.md", "soul"), ("RULES.md", "rules")):
-            if prose[name] is not None:
+            if name in prose:
                 manifest.at[key] = Origin(posixpath.join(folder or "", name), 1, 1)
     return manifest
 
@@ -313,7 +333,7 @@ def _agent(merged: Merged, problems: list[Problem]) -> Agent:
         ),
         extensions=values["extensions"],
         extra={"agentspec": extra} if (extra := _extra(merged, problems)) else {},
-        origins=origins,
+        origins=origins | {f"extra.agentspec.{path}": origin for path, origin in merged.kept_at.items()},
     )
 
 
@@ -372,34 +392,32 @@ def _server(entry: Json) -> McpServer:
     """An MCP entry: a well-known name, `{name: {settings}}`, or `{name: …, command: …}`."""
     if isinstance(entry, str):
         return McpServer(entry)
+    if isinstance(entry.get("name"), str):
+        return _named_server(entry)
     if len(entry) == 1:
         ((name, settings),) = entry.items()
         if isinstance(settings, dict) and settings:
             return McpServer(name, config=settings)
-    if isinstance(entry.get("name"), str):
-        server = _named_server(entry)
-        if server is not None:
-            return server
     return McpServer(next(iter(entry), ""), raw=entry)
 
 
-def _named_server(entry: dict[str, Any]) -> McpServer | None:
-    texts = {key: entry[key] for key in ("command", "url") if key in entry}
-    maps = {key: entry[key] for key in ("env", "headers") if key in entry}
-    args = entry.get("args", [])
-    known = {"name", "transport", "args", *texts, *maps}
-    fine = (
-        all(isinstance(value, str) for value in texts.values())
-        and all(isinstance(m, dict) and all(isinstance(v, str) for v in m.values()) for m in maps.values())
-        and isinstance(args, list)
-        and all(isinstance(arg, str) for arg in args)
-        and entry.get("transport", "stdio") in _TRANSPORTS
-        and len(entry) > 1
-        and not (entry.keys() - known)
-    )
-    if not fine:
-        return None
-    return McpServer(entry["name"], entry.get("transport"), args=tuple(args), **texts, **maps)
+def _named_server(entry: dict[str, Any]) -> McpServer:
+    """What is understood is read; an entry that says more is also kept as it was written."""
+    texts = {key: entry[key] for key in ("command", "url") if isinstance(entry.get(key), str)}
+    maps = {key: entry[key] for key in ("env", "headers") if _is_text_map(entry.get(key))}
+    args = entry.get("args")
+    words = args if isinstance(args, list) and all(isinstance(arg, str) for arg in args) else []
+    transport = entry.get("transport")
+    known: dict[str, Any] = {**texts, **maps}
+    if transport in _TRANSPORTS:
+        known["transport"] = transport
+    understood = {"name", *known, *(["args"] if words else [])}
+    whole = len(entry) > 1 and not (entry.keys() - understood)
+    return McpServer(entry["name"], args=tuple(words), raw=None if whole else entry, **known)
+
+
+def _is_text_map(value: Json) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
 
 
 def _skill(entry: Json) -> AbstractSkill:

@@ -9,13 +9,14 @@ from duragent.formats.reader import did_you_mean
 from duragent.formats.shape import Problem
 
 _TIERS = ("reasoning-low", "reasoning-mid", "reasoning-high", "reasoning-max")
+_SERVER = ("name", "url", "transport", "command", "args", "env", "headers", "requires")
 _WINDOWS = ("full", "128k", "32k", "8k")
 
 Doubt = tuple[str, str, str]
 
 
 def advise(merged: Merged) -> Iterator[Problem]:
-    for path, text, hint in (*_model(merged), *_limits(merged), *_trust(merged), *_keys(merged)):
+    for path, text, hint in (*_model(merged), *_limits(merged), *_trust(merged), *_keys(merged), *_servers(merged)):
         where = merged.at.get(path) or Origin("", 1, 1)
         yield Problem("warning", where.file, where.line, where.column, path, text, hint)
 
@@ -46,6 +47,8 @@ def _limits(merged: Merged) -> Iterator[Doubt]:
     cost = watch["cost_limit"]
     if cost is not None and (math.isnan(cost) or cost < 0):
         yield "observability.cost_limit", "a limit that is no amount of money is read as 0", "USD, e.g. 0.50"
+    elif cost is not None and math.isinf(cost):
+        yield "observability.cost_limit", "an infinite limit is none", "USD, e.g. 0.50, or remove the line"
 
 
 def _trust(merged: Merged) -> Iterator[Doubt]:
@@ -65,6 +68,22 @@ def _keys(merged: Merged) -> Iterator[Doubt]:
         if source is not None and not source.startswith("env."):
             path = f"auth.providers.{name}"
             yield path, f"where the key of {name} comes from is not understood", "write env.NAME; never the key itself"
+
+
+def _servers(merged: Merged) -> Iterator[Doubt]:
+    for index, entry in enumerate(merged.values["tools"]["mcp"]):
+        path = f"tools.mcp[{index}]"
+        if not isinstance(entry, dict):
+            continue
+        if not isinstance(entry.get("name"), str):
+            if len(entry) != 1 or "name" in entry:
+                yield path, "which server this is cannot be told", "write its name, `name: {settings}` or `{name: …}`"
+            continue
+        for key in sorted(entry.keys() - set(_SERVER)):
+            hint = did_you_mean(key, _SERVER) or "known here: " + ", ".join(_SERVER)
+            yield path, f"unknown setting `{key}` of the server {entry['name']!r}", hint
+        if entry.get("transport", "stdio") not in ("stdio", "http", "streamable-http"):
+            yield path, f"the transport {entry['transport']!r} is not spoken", "stdio, http or streamable-http"
 
 
 def usable_cost(cost: float | None) -> float | None:

@@ -20,6 +20,8 @@ _WORD_FLOAT = re.compile(r"[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
 _YES = frozenset({"1", "t", "true", "on", "y", "yes"})
 _NO = frozenset({"0", "f", "false", "off", "n", "no"})
 _LONGEST_NUMBER = 4_300
+# What the reference trims around a number: white space, but not the separators that Python's strip() also takes.
+_SPACE = " \t\n\r\x0b\x0c\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
 class LaxText(Kind):
@@ -69,8 +71,8 @@ class LaxInt(Kind):
             return int(value)
         if type(value) is float and math.isfinite(value) and value.is_integer() and abs(value) < 2**63:
             return int(value)
-        if type(value) is str and len(value) < _LONGEST_NUMBER and _INT.fullmatch(value.strip()):
-            return int(value.strip().partition(".")[0])
+        if type(value) is str and len(value) < _LONGEST_NUMBER and _INT.fullmatch(value.strip(_SPACE)):
+            return int(value.strip(_SPACE).partition(".")[0])
         return reader.wrong(node, path, self.wanted)
 
     def schema(self) -> dict[str, Json]:
@@ -92,7 +94,7 @@ class LaxFloat(Kind):
             except OverflowError:
                 return reader.wrong(node, path, "a number that fits")
         if type(value) is str and len(value) < _LONGEST_NUMBER:
-            text = value.strip()
+            text = value.strip(_SPACE)
             padded_underscore = "_" in text and text != value
             if _WORD_FLOAT.fullmatch(text) or (_FLOAT.fullmatch(text) and not padded_underscore):
                 return float(text)
@@ -135,7 +137,10 @@ class FreeMap(Kind):
                 fine = False
             else:
                 reader.place(join(path, name), child)
-        return {name: _jsonable(plain(child)) for name, child in node.value.items()} if fine else BAD
+        try:
+            return {name: _jsonable(plain(child)) for name, child in node.value.items()} if fine else BAD
+        except UnicodeDecodeError:
+            return reader.wrong(node, path, "text", "it holds bytes that are not UTF-8")
 
     def schema(self) -> dict[str, Json]:
         return {"type": "object"}
@@ -178,7 +183,7 @@ def _jsonable(value: Any) -> Json:
     if type(value) is float and not math.isfinite(value):
         return None
     if type(value) is bytes:
-        return value.decode(errors="replace")
+        return value.decode()
     if hasattr(value, "isoformat"):
         return _iso(value)
     return value
@@ -188,7 +193,7 @@ def _key(name: Any) -> str:
     if type(name) is bool:
         return "true" if name else "false"
     if type(name) is bytes:
-        return name.decode(errors="replace")
+        return name.decode()
     return _iso(name) if hasattr(name, "isoformat") else str(name)
 
 

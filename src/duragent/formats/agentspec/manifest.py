@@ -230,6 +230,7 @@ class Manifest:
 
     def __init__(self, file: str, values: Values, at: dict[str, Origin], extra: dict[str, Json]) -> None:
         self.file, self.values, self.at, self.extra = file, values, at, extra
+        self.kept_at: dict[str, Origin] = {}
         self.folder: str | None = None
         """The folder whose SOUL.md, RULES.md and skills/ belong to it; None for a single file."""
 
@@ -241,7 +242,10 @@ class Manifest:
 
 
 def read_manifest(reader: Reader, text: str, *, soul: str | None = None, rules: str | None = None) -> Manifest | None:
-    """The manifest in `text`, or None with the reasons in `reader`. Files beat inline `soul` and `rules`."""
+    """The manifest in `text`, or None if it is no map at all. Files beat inline `soul` and `rules`.
+
+    Where a field is wrong, `reader` says so and its default stands in, so that the rest can be looked at too.
+    """
     node = read_yaml(reader, text, "1.1", duplicates="warning")
     if node is None or node.value in (None, False, 0, "", {}, []):
         if reader.ok():
@@ -255,13 +259,15 @@ def read_manifest(reader: Reader, text: str, *, soul: str | None = None, rules: 
                     node.keys[name], str(name), text, "YAML reads on, off, yes and no as truth values; quote it"
                 )
     said = MANIFEST.read(node, "", reader)
-    if not reader.ok():
+    if said is BAD:
         return None
     values = fill(MANIFEST, said)
     for name, prose in (("soul", soul), ("rules", rules)):
         if prose is not None:
             values[name] = prose
-    return Manifest(reader.file, values, reader.at, reader.extra)
+    manifest = Manifest(reader.file, values, reader.at, reader.extra)
+    manifest.kept_at = reader.kept_at
+    return manifest
 
 
 def fill(section: Section, said: Values) -> Values:

@@ -5,6 +5,7 @@ all ancestors accumulate, the soul is the nearest one. The reference differs (it
 wipes behaviour by omission and lets a child replace the rules); docs/formats/agentspec.md says where.
 """
 
+import json
 import posixpath
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +31,7 @@ class Merged:
         self.values: Values = dict(first.values)
         self.at: dict[str, Origin] = dict(first.at)
         self.extra: dict[str, Json] = dict(first.extra)
+        self.kept_at: dict[str, Origin] = dict(first.kept_at)
         self.rules: list[tuple[str, Origin]] = []
         self.soul: tuple[str, Origin] | None = None
         # Where this round's child replaces what stood there, and where it only adds to it.
@@ -39,10 +41,11 @@ class Merged:
         self.take_prose(first)
 
     def take_prose(self, manifest: Manifest) -> None:
-        if (manifest.values["rules"] or "").strip():
-            self.rules.append((manifest.values["rules"].strip(), manifest.where("rules")))
-        if (manifest.values["soul"] or "").strip():
-            self.soul = (manifest.values["soul"].strip(), manifest.where("soul"))
+        rules, soul = ((manifest.values[name] or "").lstrip("\ufeff").strip() for name in ("rules", "soul"))
+        if rules:
+            self.rules.append((rules, manifest.where("rules")))
+        if soul:
+            self.soul = (soul, manifest.where("soul"))
 
 
 def merge_chain(chain: Sequence[Manifest], problems: list[Problem]) -> Merged:
@@ -77,6 +80,7 @@ def _merge(merged: Merged, child: Manifest, problems: list[Problem]) -> None:
         merged.taken.add(name)
     merged.values = values
     merged.extra = _union(merged.extra, child.extra)
+    merged.kept_at |= child.kept_at
     merged.take_prose(child)
     _settle_places(merged, child)
 
@@ -109,7 +113,8 @@ def _merge_skills(merged: Merged, child: Manifest) -> list[Json]:
         case "append":
             return _append(merged, child, "skills", parent, mine)
         case "restrict":
-            return _keep(merged, child, "skills", mine, lambda skill: skill in parent)
+            known = {_same(skill) for skill in parent}
+            return _keep(merged, child, "skills", mine, lambda skill: _same(skill) in known)
         case _:
             merged.taken.add("skills")
             return list(mine)
@@ -127,29 +132,31 @@ def _merge_tools(merged: Merged, child: Manifest, problems: list[Problem]) -> Va
             merged.taken.add(path)
             found[key] = list(mine[key])
         elif how == "restrict":
-            known = {entry_name(entry) for entry in parent[key]}
-            kept = _keep(merged, child, path, mine[key], lambda entry, known=known: entry_name(entry) in known)
-            found[key] = [_parents_own(entry, parent[key], child, path, problems) for entry in kept]
+            named = {entry_name(entry): entry for entry in reversed(parent[key])}
+            kept = _keep(merged, child, path, mine[key], lambda entry, known=named: entry_name(entry) in known)
+            found[key] = [_parents_own(entry, named, child, path, problems) for entry in kept]
+            places = {entry_name(entry): index for index, entry in reversed(list(enumerate(parent[key])))}
             for index, entry in enumerate(found[key]):
-                own = f"{path}[{parent[key].index(entry)}]"
+                own = f"{path}[{places[entry_name(entry)]}]"
                 merged.added[f"{path}[{index}]"] = merged.at.get(own) or child.where(path)
         else:
-            new = [entry for entry in mine[key] if _is_new(entry, parent[key], child, path, problems)]
+            named = {entry_name(entry): entry for entry in reversed(parent[key])}
+            new = [entry for entry in mine[key] if _is_new(entry, named, child, path, problems)]
             found[key] = _append(merged, child, path, parent[key], new)
     return found
 
 
-def _is_new(entry: Json, parents: list[Json], child: Manifest, path: str, problems: list[Problem]) -> bool:
-    if entry_name(entry) not in {entry_name(each) for each in parents}:
+def _is_new(entry: Json, parents: dict[str, Json], child: Manifest, path: str, problems: list[Problem]) -> bool:
+    if entry_name(entry) not in parents:
         return True
     _parents_own(entry, parents, child, path, problems)
     return False
 
 
-def _parents_own(entry: Json, parents: list[Json], child: Manifest, path: str, problems: list[Problem]) -> Json:
+def _parents_own(entry: Json, parents: dict[str, Json], child: Manifest, path: str, problems: list[Problem]) -> Json:
     """The parent's entry of the same name: neither appending nor restricting may change its settings."""
     name = entry_name(entry)
-    own = next(each for each in parents if entry_name(each) == name)
+    own = parents[name]
     if isinstance(entry, dict) and entry != own:
         where = child.where(path)
         text = f"the base already sets up {name!r}; its settings stay"
@@ -167,25 +174,29 @@ def entry_name(entry: Json) -> str:
 
 
 def _append(merged: Merged, child: Manifest, path: str, parent: list[Json], mine: list[Json]) -> list[Json]:
-    found = []
+    found: dict[str, Json] = {}
     for value in parent:
-        if value not in found:
-            found.append(value)
-    whole = _list_at(child, path)
+        found.setdefault(_same(value), value)
+    places = {_same(value): index for index, value in reversed(list(enumerate(_list_at(child, path))))}
     for value in mine:
-        if value not in found:
-            item = f"{path}[{whole.index(value)}]"
-            merged.added[f"{path}[{len(found)}]"] = child.at.get(item) or child.where(path)
-            found.append(value)
+        if (key := _same(value)) not in found:
+            merged.added[f"{path}[{len(found)}]"] = child.at.get(f"{path}[{places[key]}]") or child.where(path)
+            found[key] = value
     merged.added.setdefault(path, merged.at.get(path) or child.where(path))
-    return found
+    return list(found.values())
+
+
+def _same(value: Json) -> str:
+    """Equal for equal values, and quick to look up."""
+    return json.dumps(value, sort_keys=True)
 
 
 def _keep(merged: Merged, child: Manifest, path: str, mine: list[Json], allowed: Any) -> list[Json]:
     merged.taken.add(path)
     kept = [value for value in mine if allowed(value)]
+    places = {_same(value): index for index, value in reversed(list(enumerate(mine)))}
     for index, value in enumerate(kept):
-        merged.added[f"{path}[{index}]"] = child.at.get(f"{path}[{mine.index(value)}]") or child.where(path)
+        merged.added[f"{path}[{index}]"] = child.at.get(f"{path}[{places[_same(value)]}]") or child.where(path)
     return kept
 
 
@@ -234,9 +245,10 @@ def _check_trust(merged: Merged, child: Manifest, problems: list[Problem]) -> No
             text = f"{path} is {mine[axis]}, wider than the {parent[axis]} that"
             hint = f"at most {parent[axis]}"
             problems.append(_wider(merged, child, path, f"{text} {_there(merged, path)} allows", hint))
-    if child.said("trust.scope") and (parent["scope"] or parent["filesystem"] == "scoped"):
+    if child.said("trust.scope") and parent["filesystem"] != "full":
+        allowed = {posixpath.normpath(wide) for wide in parent["scope"]}
         for index, scope in enumerate(mine["scope"]):
-            if not any(_within(scope, wide) for wide in parent["scope"]):
+            if not _within(scope, allowed):
                 text = f"the scope {scope!r} is outside the scope of {_there(merged, 'trust.scope')}"
                 hint = (
                     "allowed: paths below " + ", ".join(parent["scope"]) if parent["scope"] else "the base allows none"
@@ -255,11 +267,18 @@ def _wider(merged: Merged, child: Manifest, path: str, text: str, hint: str) -> 
     return Problem("error", where.file, where.line, where.column, path, text, hint)
 
 
-def _within(path: str, wide: str) -> bool:
-    """Whether `path` is `wide` or below it. A path that climbs out with `..` is below nothing but itself."""
-    inner, outer = posixpath.normpath(path), posixpath.normpath(wide)
-    if inner == outer:
+def _within(path: str, allowed: set[str]) -> bool:
+    """Whether `path` is one of the allowed ones or below one.
+
+    What climbs out with `..`, or becomes known only when it runs (`~`, `$HOME`), is below nothing but itself.
+    """
+    inner = posixpath.normpath(path)
+    if inner in allowed:
         return True
-    if inner == ".." or inner.startswith("../") or posixpath.isabs(inner) != posixpath.isabs(outer):
+    if inner == ".." or inner.startswith(("../", "~")) or "$" in inner:
         return False
-    return outer in (".", "/") or inner.startswith(outer + "/")
+    while inner not in ("", "/", "."):
+        inner = posixpath.dirname(inner)
+        if (inner or ".") in allowed:
+            return True
+    return False

@@ -1,9 +1,11 @@
 """Writes an Agent as agentspec: one `.agent` file, or a folder when it has prose or skill packages."""
 
 import posixpath
-import re
+
+from msgspec.structs import replace
 
 from duragent.agent import (
+    Abilities,
     AbstractSkill,
     Agent,
     BuiltinTool,
@@ -14,8 +16,8 @@ from duragent.agent import (
     spoken,
 )
 from duragent.formats.shape import Rendered, is_address
-from duragent.formats.skills import render_skill
-from duragent.formats.write import dump_yaml
+from duragent.formats.skills import package_name, render_skill
+from duragent.formats.write import dump_yaml, file_name, laid_over, said
 
 _NATIVE = ("soul", "persona", "trait", "override", "rules")
 _NOTES = {
@@ -40,24 +42,22 @@ def render(agent: Agent) -> Rendered:
     soul, rules = _prose(agent)
     manifest = _manifest(agent)
     skills = [skill for skill in agent.skills if not is_address(skill.path)]
-    folder = bool(soul or rules or skills)
+    folder = bool(soul or rules or skills or agent.memory.notes)
     files: dict[str, str] = {}
     copies: dict[str, str] = {}
-    entry = "" if folder else _file_name(agent.name)
+    entry = "" if folder else file_name(agent.name) + ".agent"
     files[entry or "agent.yaml"] = dump_yaml(manifest)
     if soul:
         files["SOUL.md"] = soul + "\n"
     if rules:
         files["RULES.md"] = rules + "\n"
     for skill in skills:
-        files[f"skills/{skill.name}/SKILL.md"] = render_skill(skill)
+        folder_name = package_name(skill.name)
+        files[f"skills/{folder_name}/SKILL.md"] = render_skill(replace(skill, name=folder_name))
         for name in skill.files:
-            copies[f"skills/{skill.name}/{name}"] = posixpath.join(posixpath.dirname(skill.path), name)
+            copies[f"skills/{folder_name}/{name}"] = posixpath.join(posixpath.dirname(skill.path), name)
+    copies |= {f"memory/{name}": f"memory/{name}" for name in agent.memory.notes}
     return Rendered(entry, files, copies, notes=_NOTES)
-
-
-def _file_name(name: str) -> str:
-    return (re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "agent") + ".agent"
 
 
 def _prose(agent: Agent) -> tuple[str, str]:
@@ -89,17 +89,7 @@ def _manifest(agent: Agent) -> dict[str, Json]:
         "observability": _observability(agent),
         "extensions": dict(agent.extensions),
     }
-    said = {name: value for name, value in sections.items() if value not in (None, [], {})}
-    return _with_extra(said, agent.extra.get("agentspec", {}))
-
-
-def _with_extra(said: dict[str, Json], extra: Json) -> dict[str, Json]:
-    for name, value in extra.items():
-        if isinstance(value, dict) and isinstance(said.get(name), dict):
-            said[name] = _with_extra(dict(said[name]), value)
-        else:
-            said[name] = value
-    return said
+    return laid_over(said(sections), agent.extra.get("agentspec", {}))
 
 
 def _without(values: dict[str, Json], defaults: dict[str, Json]) -> dict[str, Json]:
@@ -154,10 +144,10 @@ def _server(server: McpServer) -> Json:
         "env": dict(server.env),
         "headers": dict(server.headers),
     }
-    said = {name: value for name, value in settings.items() if value not in (None, [], {})}
-    if server.config:
-        return {server.name: dict(server.config)} if not said else {"name": server.name, **said}
-    return {"name": server.name, **said} if said else server.name
+    shown = said(settings)
+    if server.config and not shown:
+        return {server.name: dict(server.config)}
+    return {"name": server.name, **shown} if shown else server.name
 
 
 def _memory(agent: Agent) -> dict[str, Json]:
@@ -185,16 +175,31 @@ def _behavior(agent: Agent) -> dict[str, Json]:
 
 
 def _interface(each: object) -> dict[str, Json]:
-    values = {name: getattr(each, name) for name in ("name", "description", "input", "output")}
-    return {name: value for name, value in values.items() if value not in (None, {})}
+    return said({name: getattr(each, name) for name in ("name", "description", "input", "output")})
 
 
 def _trust(agent: Agent) -> dict[str, Json]:
     trust = agent.trust
     if trust is None:
-        return {"filesystem": "full", "network": "allowed", "exec": "full"}
+        return _as_trust(agent.abilities or Abilities())
     values = {"filesystem": trust.filesystem, "network": trust.network, "exec": trust.exec, "scope": list(trust.scope)}
     return _without(values, {"filesystem": "none", "network": "none", "exec": "none", "scope": []})
+
+
+def _as_trust(abilities: Abilities) -> dict[str, Json]:
+    """The trust that comes nearest to what the abilities allow, and never goes beyond it."""
+
+    def has(name: str) -> bool:
+        return name not in abilities.deny and ("*" in abilities.allow or name in abilities.allow)
+
+    scoped = any(each.startswith("sh:") for each in (*abilities.allow, *abilities.deny))
+    shell = has("sh") or (scoped and "sh" not in abilities.deny and "*" not in abilities.allow)
+    values = {
+        "filesystem": "full" if has("fs") else None,
+        "network": "allowed" if has("network") else None,
+        "exec": ("sandboxed" if scoped else "full") if shell else None,
+    }
+    return said(values) or {"filesystem": "none"}
 
 
 def _observability(agent: Agent) -> dict[str, Json]:

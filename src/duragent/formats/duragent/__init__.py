@@ -6,6 +6,7 @@ Prose files, policy.yaml and policy.local.yaml, skills/*/SKILL.md, tools/*/run*.
 
 import posixpath
 import re
+import shlex
 from functools import partial
 from typing import Any
 
@@ -39,14 +40,12 @@ from duragent.formats.duragent.fields import MANIFEST, SCHEMAS, VERSIONS
 from duragent.formats.duragent.policy import read_policy
 from duragent.formats.duragent.variables import check_variables
 from duragent.formats.duragent.write import render
-from duragent.formats.reader import BAD, Reader, did_you_mean, homes, read_yaml
-from duragent.formats.shape import Absent, Blob, File, Files, Folder, Need, Parsed, Problem, absence, normal
+from duragent.formats.reader import BAD, Reader, did_you_mean, homes, parent, read_yaml
+from duragent.formats.shape import Absent, Blob, File, Files, Folder, Need, Parsed, Problem, absence, failed, normal
+from duragent.formats.sniff import top
 
 __all__ = ["SCHEMAS", "claims", "parse", "render"]
 
-_VERSION = re.compile(r"^[\"']?apiVersion[\"']?\s*:\s*[\"']?duragent/", re.MULTILINE)
-_OTHER = re.compile(r"^[\"']?(?:apiVersion[\"']?\s*:\s*[\"']?agent/|component_type[\"']?\s*:)", re.MULTILINE)
-_SHAPE = re.compile(r"^(?:metadata|spec)\s*:", re.MULTILINE)
 _SEMVER = re.compile(r"\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?")
 _PROSE = ("soul", "system_prompt", "instructions")
 
@@ -78,11 +77,12 @@ def manifest_path(files: Files) -> str:
 
 def claims(files: Files) -> str | None:
     path = manifest_path(files)
-    text = files.text(path) or ""
-    if _VERSION.search(text):
+    said = top(files.text(path) or "")
+    version = said.get("apiVersion", "")
+    if version.startswith("duragent/"):
         return f"apiVersion duragent/… in {path}"
-    if _SHAPE.search(text) and not _OTHER.search(text):
-        return f"`metadata:` and `spec:` in {path}"
+    if ("metadata" in said or "spec" in said) and not version.startswith("agent/") and "component_type" not in said:
+        return f"`metadata:` or `spec:` in {path}"
     return None
 
 
@@ -118,7 +118,7 @@ def _needs(spec: dict[str, Any], files: Files) -> Need | None:
     shared = [normal(each["path"]) for each in spec.get("skills", ()) if "path" in each]
     need = Need(
         files=frozenset(texts),
-        folders=frozenset({"tools/**", f"{_skills_dir(spec)}/**"}),
+        folders=frozenset({"tools/**", "memory/**", f"{_skills_dir(spec)}/**"}),
         blobs=frozenset(blobs - texts),
         elsewhere=frozenset(f"{folder}/{what}" for folder in shared for what in ("SKILL.md", "**")),
     ).without(files.found)
@@ -173,7 +173,7 @@ class _Folder:
         policy = Policy(agent=self.policy("policy.yaml", "agent"), local=self.policy("policy.local.yaml", "local"))
         model, memory = self.model(), self.memory()
         problems = (*self.reader.problems, *self.problems)
-        if any(problem.level == "error" for problem in problems):
+        if failed(problems):
             return Parsed(None, problems)
         session = dict(self.spec.get("session", {}))
         agent = Agent(
@@ -199,9 +199,14 @@ class _Folder:
             schedules=schedules,
             triggers=triggers,
             extra=self.extra(),
-            origins={key.removeprefix("."): o for key, o in (homes(self.reader.at, _HOMES) | self.origins).items()},
+            origins={key.removeprefix("."): o for key, o in self.all_origins().items()},
         )
         return Parsed(agent, problems)
+
+    def all_origins(self) -> dict[str, Origin]:
+        kept = {f"extra.duragent.{path}": origin for path, origin in self.reader.kept_at.items()}
+        hooks = {f"extra.duragent.{path}": origin for path, origin in self.reader.at.items() if path == "spec.hooks"}
+        return homes(self.reader.at, _HOMES) | kept | hooks | self.origins
 
     def place(self, path: str) -> tuple[int, int]:
         return self.reader.position(path)
@@ -279,7 +284,11 @@ class _Folder:
             for line, column, name, hint in check_variables(entry.text)[1]:
                 problem = Problem("warning", path, line, column, at, f"unknown variable {name}", hint)
                 self.problems.append(problem)
-        self.origins[f"prompt[{len(parts)}]"] = Origin(path, 1, 1)
+        here = f"prompt[{len(parts)}]"
+        self.origins[here] = Origin(path, 1, 1)
+        for name in ("path", "max_tokens", "required"):
+            if origin := self.reader.at.get(f"{parent(at)}.{name}" if part.kind == "bootstrap" else at):
+                self.origins[f"{here}.{name}"] = origin
         kept = replace(part, text=text)
         parts.append(kept if part.kind == "bootstrap" else replace(kept, required=False))
 
@@ -314,14 +323,27 @@ class _Folder:
                 return McpServer(name, url=server, config=said.get("config", {}))
             if script := script_of(server):
                 self.check_script(normal(script), f"{at}.server")
-            return McpServer(name, command=server, config=said.get("config", {}))
+            return self.mcp_program(name, server, said.get("config", {}), f"{at}.server")
         command = said.get("command", "")
         if script := script_of(command):
             self.check_script(normal(script), f"{at}.command")
         if "readme" in said and not isinstance(self.files.found.get(normal(said["readme"])), Blob | File):
             path = normal(said["readme"])
-            self.absent(path, self.files.found.get(path), f"{at}.readme", "warning")
+            entry = self.files.found.get(path)
+            missing = not isinstance(entry, Absent) or entry.why == "missing"
+            self.absent(path, entry, f"{at}.readme", "warning" if missing else "error")
         return CliTool(name, command, said.get("description", ""), said.get("readme"))
+
+    def mcp_program(self, name: str, server: str, config: dict[str, Any], at: str) -> McpServer | None:
+        """`server: npx -y some-server` is a program and its arguments."""
+        try:
+            words = shlex.split(server)
+        except ValueError:
+            words = []
+        if not words:
+            self.reader.error(self.place(at), at, f"{server!r} is no command line", "close its quotes")
+            return None
+        return McpServer(name, command=words[0], args=tuple(words[1:]), config=config)
 
     def check_script(self, path: str, at: str) -> None:
         entry = self.files.found.get(path)
@@ -336,6 +358,10 @@ class _Folder:
         if isinstance(listing, Absent) and listing.why != "missing":
             self.problems.append(absence("error", "tools", listing, file="tools", line=1, column=1, at="tools"))
         names = listing.names if isinstance(listing, Folder) else ()
+        for name in names:
+            if isinstance(entry := self.files.found.get(f"tools/{name}"), Absent):
+                path = f"tools/{name}"
+                self.problems.append(absence("error", path, entry, file=path, line=1, column=1, at="tools"))
         found: list[Tool] = []
         for folder in (name[:-1] for name in names if name.endswith("/") and name.count("/") == 1):
             runs = [n for n in names if re.fullmatch(re.escape(folder) + r"/run(?:\.[^/]+)?", n)]
@@ -346,8 +372,6 @@ class _Folder:
             if isinstance(entry, Blob) and not entry.executable:
                 problem = Problem("warning", path, 1, 1, "tools", f"{path} is not executable", f"chmod +x {path}")
                 self.problems.append(problem)
-            elif isinstance(entry, Absent):
-                self.problems.append(absence("error", path, entry, file=path, line=1, column=1, at="tools"))
             readme = f"tools/{folder}/README.md" if f"{folder}/README.md" in names else None
             self.origins[f"tools[{index + len(found)}]"] = Origin(path, 1, 1)
             found.append(DiscoveredTool(folder, f"./{path}", f"./{readme}" if readme else None))
@@ -409,8 +433,9 @@ class _Folder:
         return tuple(triggers), tuple(schedules)
 
     def memory(self) -> Memory:
+        notes = tuple(name for name in self.files.names("memory/**") if not name.endswith("/"))
         if "memory" not in self.spec:
-            return Memory()
+            return Memory(notes=notes)
         said = self.spec["memory"]
         short, long = said.get("short_term"), said.get("long_term", {})
         backends = {value for value in (said.get("backend"), long.get("backend")) if value is not None}
@@ -422,17 +447,28 @@ class _Folder:
             short_term=short.get("backend", "buffer") if short is not None else None,
             short_term_max_tokens=(short or {}).get("max_tokens"),
             long_term=max(backends, default="filesystem"),
+            notes=notes,
         )
 
     def policy(self, name: str, tier: str) -> PolicyTier | None:
-        entry = self.files.found.get(name)
+        entry = Folder(()) if f"{name}/" in self.files.names() else self.files.found.get(name)
         if entry is None:
+            self.check_policy_name(name)
             return None
         reader = Reader(name)
         found = read_policy(entry, reader)
         self.problems += reader.problems
         self.origins |= {f"policy.{tier}.{path}": origin for path, origin in reader.at.items()}
+        if reader.extra:
+            self.reader.extra[name] = reader.extra
         return found
+
+    def check_policy_name(self, name: str) -> None:
+        """A policy that is not read because its name is a little off protects nobody."""
+        for other in self.files.names():
+            if other != name and other.lower().replace(".yml", ".yaml") == name:
+                text = f"{other} is not read; policies are called {name}"
+                self.problems.append(Problem("error", other, 1, 1, "policy", text, f"rename it to {name}"))
 
     def extra(self) -> dict[str, Any]:
         kept = dict(self.reader.extra)

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from duragent.agent import Json
+from duragent.agent import BUILTINS, Json
 from duragent.formats.fields import (
     Anything,
     Field,
@@ -23,7 +23,6 @@ from duragent.formats.reader import BAD, Reader
 from duragent.formats.yaml import Node
 
 PROVIDERS = ("openrouter", "openai", "anthropic", "ollama", "local", "scripted")
-BUILTINS = ("bash", "web", "schedule", "background_process", "session", "reload_tools", "memory")
 VERSIONS = ("duragent/v1alpha1", "duragent/v1beta1", "duragent/v1")
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)

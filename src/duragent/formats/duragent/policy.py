@@ -20,6 +20,8 @@ def read_policy(entry: Entry, reader: Reader) -> PolicyTier | None:
         reader.problems.append(absence("error", reader.file, why, file=reader.file, line=1, column=1, at=""))
         return None
     node = read_yaml(reader, entry.text, "1.2")
+    if node is None and reader.ok():
+        reader.warning((1, 1), "", "the policy is empty: it decides nothing", "add `mode:`, `allow:` or `deny:`")
     said: Any = POLICY.read(node, "", reader) if node is not None else {}
     if said is BAD:
         return None

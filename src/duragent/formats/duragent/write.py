@@ -1,11 +1,14 @@
 """Writes an Agent as a Duragent folder."""
 
 import posixpath
+import shlex
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from duragent.agent import (
+    BUILTINS,
     Access,
     Agent,
     BuiltinTool,
@@ -21,10 +24,10 @@ from duragent.agent import (
     sentence,
     spoken,
 )
-from duragent.formats.duragent.fields import BUILTINS, PROVIDERS, write_duration
+from duragent.formats.duragent.fields import PROVIDERS, write_duration
 from duragent.formats.shape import Rendered, is_address, leaves, normal
-from duragent.formats.skills import render_skill
-from duragent.formats.write import dump_yaml
+from duragent.formats.skills import package_name, render_skill
+from duragent.formats.write import dump_yaml, laid_over, said
 
 _FILES = {"soul": "./SOUL.md", "system_prompt": "./SYSTEM_PROMPT.md", "instructions": "./INSTRUCTIONS.md"}
 _PROVIDERS = {"claude": "anthropic"}
@@ -41,7 +44,7 @@ _NOTES = {
     "model.capability": "Duragent has no capability tiers",
     "abstract_skills": "Duragent has skill packages, not abstract skills",
     "prompt": "Duragent has soul, system_prompt and instructions; all text is in one of them",
-    "tools": "Duragent knows builtin, cli and mcp tools",
+    "tools": "Duragent knows its builtins, programs, and MCP servers with a command or an address and no environment",
     "commands": "Duragent has no commands",
     "expose": "Duragent has no interfaces",
     "auth": "Duragent finds keys by itself",
@@ -53,16 +56,15 @@ _NOTES = {
 def render(agent: Agent) -> Rendered:
     files: dict[str, str] = {}
     copies: dict[str, str] = {}
-    executable: set[str] = set()
     spec: dict[str, Json] = {"model": _model(agent)} | _prose(agent, files)
     spec |= {"session": _session(agent), "access": _access(agent.access), "memory": _memory(agent)}
-    spec["tools"] = _tools(agent, copies, executable)
+    spec["tools"] = _tools(agent, copies)
     spec["skills_dir"] = agent.skills_dir
     spec |= {"skills": _skills(agent, files, copies), "triggers": _triggers(agent)}
     manifest: dict[str, Json] = {
         "apiVersion": "duragent/v1alpha1",
         "kind": "Agent",
-        "metadata": _said(
+        "metadata": said(
             {
                 "name": _name(agent.name),
                 "description": agent.description,
@@ -71,24 +73,18 @@ def render(agent: Agent) -> Rendered:
                 "a2a": dict(agent.a2a),
             }
         ),
-        "spec": _said(spec),
+        "spec": said(spec),
     }
-    files["agent.yaml"] = dump_yaml(_with_extra(manifest, agent.extra.get("duragent", {})))
+    kept = dict(agent.extra.get("duragent", {}))
     for name, tier in (("policy.yaml", agent.policy.agent), ("policy.local.yaml", agent.policy.local)):
+        rest = kept.pop(name, {})
         if tier is not None:
-            files[name] = dump_yaml(_policy(tier))
-    return Rendered("", files, copies, frozenset(executable), _NOTES)
-
-
-def _said(values: dict[str, Json]) -> dict[str, Json]:
-    return {name: value for name, value in values.items() if value not in (None, [], {}, ())}
-
-
-def _with_extra(said: dict[str, Json], extra: Any) -> dict[str, Json]:
-    for name, value in extra.items():
-        below = said.get(name)
-        said[name] = _with_extra(dict(below), value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return said
+            files[name] = dump_yaml(laid_over(_policy(tier), rest))
+    files["agent.yaml"] = dump_yaml(laid_over(manifest, kept))
+    copies |= {f"memory/{name}": f"memory/{name}" for name in agent.memory.notes}
+    if agent.source.format == "duragent":
+        copies |= {name: name for name in agent.source.files if name.startswith("tools/")}
+    return Rendered("", files, copies, notes=_NOTES)
 
 
 def _name(name: str) -> str:
@@ -105,12 +101,12 @@ def _model(agent: Agent) -> Json:
     values = {
         "provider": provider,
         "name": first.name,
-        "temperature": model.temperature if model.temperature != 0.7 else None,
+        "temperature": model.temperature if model.temperature != 0.7 and 0 <= model.temperature <= 2 else None,
         "max_input_tokens": model.max_input_tokens,
         "max_output_tokens": model.max_output_tokens,
         "base_url": first.base_url,
     }
-    return _said(values)
+    return said(values)
 
 
 def _prose(agent: Agent, files: dict[str, str]) -> dict[str, Json]:
@@ -121,7 +117,7 @@ def _prose(agent: Agent, files: dict[str, str]) -> dict[str, Json]:
         if part.kind == "bootstrap":
             path = part.path or f"./bootstrap-{index}.md"
             files[normal(path)] = part.text + "\n"
-            bootstrap.append(_said({"path": path, "max_tokens": part.max_tokens, "required": part.required or None}))
+            bootstrap.append(said({"path": path, "max_tokens": part.max_tokens, "required": part.required or None}))
         else:
             texts[_GOES_TO.get(part.kind, "system_prompt")].append(part)
     named: dict[str, Json] = {}
@@ -132,7 +128,7 @@ def _prose(agent: Agent, files: dict[str, str]) -> dict[str, Json]:
             files[normal(path)] = "\n\n".join(sentence(part) for part in parts) + "\n"
             named[kind] = path
     empty = [part for part in agent.prompt if part.kind == "bootstrap" and not part.text]
-    bootstrap += [_said({"path": part.path, "max_tokens": part.max_tokens}) for part in empty]
+    bootstrap += [said({"path": part.path, "max_tokens": part.max_tokens}) for part in empty]
     return named | {"bootstrap": bootstrap}
 
 
@@ -147,7 +143,7 @@ def _session(agent: Agent) -> dict[str, Json]:
     if "context" in said:
         said["context"] = _changed(agent.session.context, ContextRules())
     iterations = agent.limits.tool_iterations if agent.limits.steps is None else agent.limits.steps
-    if iterations is not None and iterations != Limits().tool_iterations and iterations > 0:
+    if iterations is not None and iterations != Limits().tool_iterations and 0 < iterations <= 2**53:
         said["max_tool_iterations"] = iterations
     if agent.limits.background_seconds is not None:
         said["max_background_runtime"] = write_duration(agent.limits.background_seconds)
@@ -168,23 +164,23 @@ def _memory(agent: Agent) -> Json:
     memory = agent.memory
     if memory.short_term is None:
         return {"backend": memory.long_term} if memory.long_term is not None else None
-    short = _said({"backend": memory.short_term, "max_tokens": memory.short_term_max_tokens})
-    return _said({"short_term": short, "long_term": {"backend": memory.long_term} if memory.long_term else None})
+    short = said({"backend": memory.short_term, "max_tokens": memory.short_term_max_tokens})
+    return said({"short_term": short, "long_term": {"backend": memory.long_term} if memory.long_term else None})
 
 
-def _tools(agent: Agent, copies: dict[str, str], executable: set[str]) -> list[Json]:
-    said: list[Json] = []
+def _tools(agent: Agent, copies: dict[str, str]) -> list[Json]:
+    listed: list[Json] = []
     for tool in agent.tools:
         if isinstance(tool, BuiltinTool) and tool.name in BUILTINS:
-            said.append({"type": "builtin", "name": tool.name})
+            listed.append({"type": "builtin", "name": tool.name})
         elif isinstance(tool, CliTool):
             entry = {"type": "cli", "name": tool.name, "command": tool.command}
-            said.append(entry | _said({"description": tool.description or None, "readme": tool.readme}))
+            listed.append(entry | said({"description": tool.description or None, "readme": tool.readme}))
         elif isinstance(tool, McpServer) and tool.enabled and (server := _server(tool)):
-            said.append({"type": "mcp", "name": tool.name, "server": server} | _said({"config": dict(tool.config)}))
+            listed.append({"type": "mcp", "name": tool.name, "server": server} | said({"config": dict(tool.config)}))
         for name in _files_of(tool):
             copies[normal(name)] = normal(name)
-    return said
+    return listed
 
 
 def _files_of(tool: object) -> list[str]:
@@ -199,11 +195,12 @@ def _files_of(tool: object) -> list[str]:
 
 
 def _server(tool: McpServer) -> str | None:
-    # A server with arguments or an environment cannot be said in one word; leaving half of it out would run
-    # something else than the owner wrote.
-    if tool.args or tool.env or tool.headers or tool.raw is not None:
+    # An environment or headers cannot be said; leaving them out would run something else than the owner wrote.
+    if tool.env or tool.headers or tool.raw is not None:
         return None
-    return tool.url or tool.command
+    if tool.url or not tool.command:
+        return tool.url if not tool.args else None
+    return shlex.join([tool.command, *tool.args])
 
 
 def _skills(agent: Agent, files: dict[str, str], copies: dict[str, str]) -> list[Json]:
@@ -213,8 +210,8 @@ def _skills(agent: Agent, files: dict[str, str], copies: dict[str, str]) -> list
         if is_address(skill.path):
             said.append({"url": skill.path})
             continue
-        folder = posixpath.join(home, skill.name)
-        files[f"{folder}/SKILL.md"] = render_skill(skill)
+        folder = posixpath.join(home, package_name(skill.name))
+        files[f"{folder}/SKILL.md"] = render_skill(replace(skill, name=package_name(skill.name)))
         for name in skill.files:
             copies[f"{folder}/{name}"] = posixpath.join(posixpath.dirname(skill.path), name)
     return said
@@ -231,6 +228,6 @@ def _policy(tier: PolicyTier) -> dict[str, Json]:
     return {
         "apiVersion": "duragent/v1alpha1",
         "kind": "Policy",
-        **_said({"mode": tier.mode, "deny": list(tier.deny), "allow": list(tier.allow)}),
+        **said({"mode": tier.mode, "deny": list(tier.deny), "allow": list(tier.allow)}),
         **({"notify": notify} if notify is not None else {}),
     }

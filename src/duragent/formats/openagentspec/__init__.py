@@ -13,11 +13,22 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from duragent.agent import Agent, BuiltinTool, Json, McpServer, ModelChoice, ModelRef, PromptPart, Source, Tool
+from duragent.agent import (
+    BUILTINS,
+    Agent,
+    BuiltinTool,
+    Json,
+    McpServer,
+    ModelChoice,
+    ModelRef,
+    Origin,
+    PromptPart,
+    Source,
+    Tool,
+)
 from duragent.formats.fields import Anything, Field, Flag, Integer, Kind, ListOf, MapOf, Number, OneOf, Section, Text
 from duragent.formats.openagentspec.refs import inline
 from duragent.formats.openagentspec.write import (
-    BUILTINS,
     CONFIGS,
     DETAILS,
     TRANSPORTS,
@@ -29,6 +40,7 @@ from duragent.formats.openagentspec.write import (
     piece,
 )
 from duragent.formats.openagentspec.write import render as render
+from duragent.formats.places import places
 from duragent.formats.reader import BAD, Reader, homes, read_yaml
 from duragent.formats.shape import Absent, Files, Need, Parsed, absence
 from duragent.formats.yaml import Node, plain
@@ -58,6 +70,24 @@ class _Maybe(Kind):
 
     def schema(self) -> dict[str, Json]:
         return {"anyOf": [self.kind.schema(), {"type": "null"}]}
+
+
+class _Part(Kind):
+    """A component inside another. A reference that still stands here leads nowhere we can follow."""
+
+    def __init__(self, section: Section) -> None:
+        self.section, self.wanted = section, section.wanted
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        ref = node.value.get("$component_ref") if type(node.value) is dict else None
+        if ref is None:
+            return self.section.read(node, path, reader)
+        if not any((each.line, each.column) == (ref.line, ref.column) for each in reader.problems):
+            reader.error(ref, path, f"{path} refers to something that is not in the file", "put it into the file")
+        return BAD
+
+    def schema(self) -> dict[str, Json]:
+        return self.section.schema()
 
 
 def _may(kind: Kind, *names: str) -> dict[str, Field]:
@@ -110,13 +140,13 @@ _TOOL = Section(
 )
 _MCP = Section(
     dict(_TOOL.fields)
-    | _must(_TRANSPORT, "client_transport", "how the server is reached")
+    | _must(_Part(_TRANSPORT), "client_transport", "how the server is reached")
     | _may(Anything(), "tool_filter", "retry_policy")
 )
 _TABLES = {"MCPTool": _MCP, "MCPToolBox": _MCP, "ServerTool": _TOOL, "ClientTool": _TOOL, "BuiltinTool": _TOOL}
 _AGENT = Section(
     _COMPONENT
-    | _must(_LLM, "llm_config", "the model the agent runs on")
+    | _must(_Part(_LLM), "llm_config", "the model the agent runs on")
     | _must(Text(), "system_prompt", "what the model is told")
     | _may(Text(), "agentspec_version")
     | _may(ListOf(MapOf(Anything())), "inputs", "outputs")
@@ -135,12 +165,21 @@ _HOMES = {
 }
 
 
+_TOOL_HOMES = {
+    "name": "name",
+    "client_transport.component_type": "transport",
+    "client_transport.session_parameters.read_timeout_seconds": "timeout_seconds",
+    **{f"client_transport.{name}": name for name in ("command", "args", "url", "env", "headers")},
+}
+
+
 class _Listed(NamedTuple):
     """One entry of `tools` or `toolboxes`; `tool` is None where the model has nothing like it."""
 
     where: str
     at: str
     name: str
+    node: Node
     raw: dict[str, Json]
     tool: Tool | None
 
@@ -200,25 +239,75 @@ def _agent(root: Node, reader: Reader) -> Agent | None:
     mine = metadata.value.get("duragent") if metadata is not None and type(metadata.value) is dict else None
     ours = _MINE.read(mine, "metadata.duragent", reader) if mine is not None else {}
     listed = list(_listed(tree, reader))
+    raw = plain(tree)
+    inputs = _spare(raw, found, reader)
     if not reader.ok():
         return None
     order = ours.pop("tools", [])
     tools = [each for each in listed if each.tool is not None]
     tools.sort(key=lambda each: order.index(each.name) if each.name in order else len(order))
-    origins = homes(reader.at, _HOMES)
-    origins |= {f"tools[{index}]": reader.at[each.at] for index, each in enumerate(tools) if each.at in reader.at}
     agent = Agent(
         name=found["name"],
         description=found.get("description"),
         model=_model(found["llm_config"]),
         prompt=(PromptPart("system_prompt", found["system_prompt"]),) if found["system_prompt"] else (),
         tools=tuple(each.tool for each in tools if each.tool is not None),
-        origins=origins,
         source=Source(format="openagentspec", path=reader.file, files=(reader.file,)),
     )
     agent = replace(agent, **{name: tuple(value) if name == "tags" else value for name, value in ours.items()})
-    kept = _kept(plain(tree), agent, listed, reader)
-    return replace(agent, extra={"openagentspec": kept}) if kept else agent
+    origins = _origins(found["llm_config"], tools, reader)
+    kept = _kept(raw, replace(agent, origins=origins), listed, inputs)
+    origins |= _kept_origins(kept, tree, listed, reader)
+    return replace(agent, extra={"openagentspec": kept} if kept else {}, origins=origins)
+
+
+def _origins(llm: Mapping[str, Any], tools: list[_Listed], reader: Reader) -> dict[str, Origin]:
+    """Where the values of the model were written."""
+    kind = llm["component_type"]
+    names = ("component_type",) if kind in _PROVIDERS else ("api_provider", "provider", "component_type")
+    provider = next(name for name in names if llm.get(name))
+    table = _HOMES | {f"llm_config.{provider}": "model.candidates[0].provider"}
+    found: dict[str, Origin] = {}
+    for index, each in enumerate(tools):
+        home = f"tools[{index}]"
+        found[home] = Origin(reader.file, each.node.line, each.node.column)
+        table |= {f"{each.at}.{name}": f"{home}.{field}" for name, field in _TOOL_HOMES.items()}
+        if each.raw["component_type"] == "MCPTool":
+            found[f"{home}.config.tool_filter"] = reader.at[f"{each.at}.name"]
+        if type(each.tool) is McpServer:
+            found |= _server_places(each.tool, each.node, home, reader.file)
+    return homes(reader.at, table) | found
+
+
+def _server_places(server: McpServer, node: Node, home: str, file: str) -> dict[str, Origin]:
+    """Where that of a server stands which is not simply a field of its transport."""
+    found: dict[str, Origin] = {}
+    if "tool_filter" in node.value:
+        found |= places(server.config.get("tool_filter"), node.value["tool_filter"], f"{home}.config.tool_filter", file)
+    if ours := ours_in(plain(node)):
+        mine = node.value["metadata"].value["duragent"].value
+        if "config" in ours:
+            found |= places(server.config, mine["config"], f"{home}.config", file)
+            found.pop(f"{home}.config")
+        if "transport" in ours and ours["transport"] == server.transport:
+            found |= places(server.transport, mine["transport"], f"{home}.transport", file)
+    return found
+
+
+def _kept_origins(kept: Mapping[str, Json], tree: Node, listed: list[_Listed], reader: Reader) -> dict[str, Origin]:
+    """Where that was written which the model has no place for."""
+    home = "extra.openagentspec"
+    rest = {name: value for name, value in kept.items() if name not in ("tools", "toolboxes", "inputs")}
+    found = places(rest, tree, home, reader.file) if rest else {}
+    found.pop(home, None)
+    for each in listed:
+        if left := as_map(kept.get(each.where)).get(each.name):
+            found |= places(left, each.node, f"{home}.{each.where}.{each.name}", reader.file)
+    declared = tree.value.get("inputs")
+    for index, each in enumerate(kept.get("inputs", ())):
+        same = [node for node in declared.value if plain(node) == each] if declared is not None else []
+        found |= places(each, same[0] if same else tree.value["system_prompt"], f"{home}.inputs[{index}]", reader.file)
+    return found
 
 
 def _model(llm: Mapping[str, Any]) -> ModelChoice:
@@ -249,7 +338,7 @@ def _listed(tree: Node, reader: Reader) -> Iterator[_Listed]:
             if keys & taken:
                 reader.error(item, at, f"a second tool is called {found['name']!r}", "rename one of them")
             taken |= keys
-            yield _Listed(where, at, found["name"], plain(item), tool)
+            yield _Listed(where, at, found["name"], item, plain(item), tool)
 
 
 def _read_tool(node: Node, at: str, reader: Reader) -> Mapping[str, Any] | None:
@@ -257,7 +346,7 @@ def _read_tool(node: Node, at: str, reader: Reader) -> Mapping[str, Any] | None:
     kind = node.value.get("component_type") if type(node.value) is dict else None
     table = _TABLES.get(str(kind.value)) if kind is not None else _TOOL
     if table is not None:
-        found = table.read(node, at, reader)
+        found = _Part(table).read(node, at, reader)
         complete = found is not BAD and all(name in found for name in table.required)
         return found if complete else None
     name = node.value.get("name")
@@ -314,13 +403,15 @@ def _server(found: Mapping[str, Any], node: Node, at: str, reader: Reader) -> Mc
     )
 
 
-def _kept(raw: dict[str, Json], agent: Agent, listed: list[_Listed], reader: Reader) -> dict[str, Json]:
-    """What the file says beyond what we would write for the same agent."""
+def _spare(raw: dict[str, Json], found: Mapping[str, Any], reader: Reader) -> list[Json]:
+    """The inputs that are kept. Takes a key out of `raw`, and says what nothing is done with."""
     key = as_map(raw.get("llm_config")).get("api_key")
     if type(key) is str:  # pyagentspec does not write keys either, only references to them
         del raw["llm_config"]["api_key"]
         text = "llm_config.api_key is not taken over; keys do not belong in agent files"
         reader.warning(reader.position("llm_config.api_key"), "llm_config.api_key", text, "set it in the environment")
+    if "system_prompt" not in found or ("inputs" in raw and raw["inputs"] and "inputs" not in found):
+        return []
     inputs, unasked = declared_inputs(raw)
     if unasked:
         text = f"{unasked} of the inputs have no placeholder in system_prompt and are dropped"
@@ -328,6 +419,11 @@ def _kept(raw: dict[str, Json], agent: Agent, listed: list[_Listed], reader: Rea
     if inputs:
         text = "inputs are kept, but nothing fills in the placeholders of system_prompt here"
         reader.warning(reader.position("inputs"), "inputs", text)
+    return inputs
+
+
+def _kept(raw: dict[str, Json], agent: Agent, listed: list[_Listed], inputs: list[Json]) -> dict[str, Json]:
+    """What the file says beyond what we would write for the same agent."""
     rest = {name: value for name, value in raw.items() if name not in ("tools", "toolboxes", "inputs")}
     kept = left_over(rest, document(agent)) | ({"inputs": inputs} if inputs else {})
     for each in listed:

@@ -49,7 +49,6 @@ def inline(root: Node, reader: Reader) -> Node | None:
         circle = error.args[1]
         text = f"components that contain themselves: {' → '.join(circle)}"
         reader.error(known[circle[0]], "$referenced_components", text, "break the circle")
-    if not reader.ok():
         return None
     tree = _expand(root, known, reader)
     rest = Node({key: node for key, node in tree.value.items() if key != "$referenced_components"}, 1, 1)

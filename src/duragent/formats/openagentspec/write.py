@@ -8,11 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from duragent.agent import Agent, BuiltinTool, Json, McpServer, ModelRef, Tool, sentence, spoken
+from duragent.agent import BUILTINS, Agent, BuiltinTool, Json, McpServer, ModelRef, Tool, sentence, spoken
 from duragent.formats.shape import Rendered
-from duragent.formats.write import dump_yaml
+from duragent.formats.write import dump_yaml, file_name, laid_over
 
-BUILTINS = frozenset({"bash", "web", "schedule", "background_process", "session", "reload_tools", "memory"})
 CONFIGS = {"ollama": "OllamaConfig", "vllm": "VllmConfig", "openai-compatible": "OpenAiCompatibleConfig"}
 TRANSPORTS: Mapping[Any, Any] = {"StdioTransport": "stdio", "StreamableHTTPTransport": "streamable-http"}
 DETAILS = ("title", "version", "author", "license", "icon", "avatar", "tags", "labels", "status", "templates")
@@ -59,7 +58,7 @@ def render(agent: Agent) -> Rendered:
             continue
         single = as_map(waiting["tools"].get(name)).get("component_type") == "MCPTool"
         where = "toolboxes" if _is_box(part) and not single else "tools"
-        part = _laid_over(part, as_map(waiting[where].pop(name, None)))
+        part = laid_over(part, as_map(waiting[where].pop(name, None)))
         if part["component_type"] == "MCPTool":  # the tool is the filter
             part.pop("tool_filter", None)
         lists["toolboxes" if _is_box(part) else "tools"].append(part)
@@ -68,7 +67,7 @@ def render(agent: Agent) -> Rendered:
     for where, rest in waiting.items():
         lists[where] += [each for each in rest.values() if "name" in as_map(each)]
     text = dump_yaml(_whole(agent, kept, lists, written if written != order else []))
-    name = f"{_file_name(agent.name)}.oas.yaml"
+    name = f"{file_name(agent.name)}.oas.yaml"
     return Rendered(name, {name: text}, notes=notes)
 
 
@@ -77,9 +76,11 @@ def _whole(agent: Agent, kept: dict[str, Json], lists: dict[str, list[Json]], or
     ours = document(agent)
     if order:
         ours.setdefault("metadata", {}).setdefault("duragent", {})["tools"] = order
-    found = _laid_over(ours, alone)
+    found = laid_over(ours, alone)
+    # A kind of model that implies its provider has none of its own.
+    found["llm_config"] = {name: value for name, value in found["llm_config"].items() if value is not None}
     found["agentspec_version"] = max(ours["agentspec_version"], str(found["agentspec_version"]), key=_version)
-    declared = {str(as_map(each).get("title")): each for each in kept.get("inputs") or ()}
+    declared = {_title(each): each for each in kept.get("inputs") or ()}
     inputs = [declared.get(title, _input(title)) for title in _placeholders(ours["system_prompt"])]
     shared = found.pop("$referenced_components", None)
     found |= {"inputs": inputs} if inputs else {}
@@ -181,23 +182,20 @@ def left_over(raw: Mapping[str, Json], ours: Mapping[str, Json]) -> dict[str, Js
     return found | {name: None for name in ("provider", "api_provider") if name in ours and raw.get(name) is None}
 
 
-def _laid_over(ours: dict[str, Json], kept: Mapping[str, Json]) -> dict[str, Json]:
-    found = dict(ours)
-    for name, value in kept.items():
-        both = type(value) is dict and type(ours.get(name)) is dict
-        found[name] = _laid_over(ours[name], value) if both else value
-    return {name: value for name, value in found.items() if value is not None or name not in _CHOSEN}
-
-
 def declared_inputs(raw: Mapping[str, Json]) -> tuple[list[Json], int]:
     """The inputs of a file that are not of our making, and how many of them no placeholder asks for.
 
     In the order of the placeholders; one without an input stands for a text.
     """
     titles = _placeholders(str(raw.get("system_prompt")))
-    given = {str(as_map(each).get("title")): each for each in raw.get("inputs") or ()}
+    given = {_title(each): each for each in raw.get("inputs") or ()}
     wanted = [given.get(title, {"title": title, "type": "string"}) for title in titles]
     return [each for each in wanted if each != _input(each["title"])], len(given.keys() - set(titles))
+
+
+def _title(declared: Json) -> str:
+    title = as_map(declared).get("title")
+    return "" if title is None else str(title)  # no placeholder is empty
 
 
 def _input(title: str) -> dict[str, Json]:
@@ -216,10 +214,6 @@ def _version(text: str) -> tuple[int, ...]:
 def _id(*names: str) -> str:
     digest = hashlib.sha256("\0".join(names).encode("utf-8", "backslashreplace")).hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:80].strip(".-") or "agent"
 
 
 def _notes(agent: Agent) -> dict[str, str]:
