@@ -113,7 +113,8 @@ def drive(sample: Sample, tree: Mapping[str, Entry], *, resume: bool = True) -> 
 
 def check(parsed: Parsed) -> None:
     for problem in parsed.problems:
-        str(problem).encode()  # it must be possible to print it
+        shown = str(problem).encode().decode()  # it must be possible to print it
+        assert " object at 0x" not in shown, f"this says nothing to a person: {shown}"
         assert problem.line >= 1 and problem.column >= 1, f"this problem stands nowhere: {problem!r}"
     assert parsed.agent is not None or errors(parsed), "refused without saying why"
 

@@ -1,7 +1,7 @@
 """Generated agents: everything the model can say, with the texts that file formats trip over.
 
-Left out is what only stands for something in the folder it was read from: `DiscoveredTool`, `Skill.files` and
-`Memory.notes` are files there, and `raw` is what a reader could make nothing of.
+Left out is what only stands for something in the folder it was read from: `DiscoveredTool`, `Skill.files`,
+`Memory.notes` and a server's command with a `/` are files there, and `raw` is what a reader could make nothing of.
 """
 
 from hypothesis import strategies as st
@@ -114,7 +114,12 @@ PROMPT = st.lists(
     max_size=4,
     unique_by=lambda part: part.path or id(part),
 ).map(tuple)
-OAUTH = {"auth_url": "https://id.example.com/", "token_url": "https://id.example.com/t", "client_id": "x"}
+OAUTH = {
+    "auth_url": "https://id.example.com/",
+    "token_url": "https://id.example.com/token",
+    "client_id": "x",
+    "redirect_uri": "https://example.com/back",
+}
 TOOL: st.SearchStrategy[Tool] = st.one_of(
     st.builds(BuiltinTool, st.sampled_from(["bash", "web", "memory"])),
     st.builds(CliTool, WORD, st.sampled_from(["git status", "make"]), LINE),
@@ -122,7 +127,7 @@ TOOL: st.SearchStrategy[Tool] = st.one_of(
         McpServer,
         WORD,
         st.just("stdio"),
-        SAID.filter(str.isprintable),
+        SAID.filter(lambda text: text.isprintable() and "/" not in text),
         several(LINE),
         env=WORDS,
         timeout_seconds=NUMBER,
@@ -157,11 +162,11 @@ SKILL = st.one_of(
         model_may_invoke=st.booleans(),
         extra=st.dictionaries(WORD.map("x-{}".format), JSON, max_size=1),
     ),
-    st.builds(Skill, WORD, path=WORD.map("https://example.com/{}".format)),
+    WORD.map(lambda name: Skill(name, path=f"https://example.com/{name}")),
 )
 COMMAND = st.one_of(
     st.builds(Command, WORD, LINE.filter(bool), SAID, st.one_of(LINE, several(LINE))),
-    st.builds(Command, WORD, source=WORD.map("https://example.com/{}.md".format)),
+    WORD.map(lambda name: Command(name, source=f"https://example.com/{name}.md")),
 )
 OWN = st.dictionaries(WORD.map("x-{}".format), JSON, max_size=2)
 EXTRA = st.dictionaries(st.sampled_from(["duragent", "agentspec", "agentmd", "openagentspec"]), OWN, max_size=2)

@@ -13,7 +13,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "agent": set(),
     "formats": {"agent", "errors"},
     "core": {"agent", "errors"},
-    "config": {"formats", "errors"},
+    "config": {"formats", "reading", "errors"},
     "fetch": {"errors"},
     "reading": {"formats", "agent", "errors"},
     "agentfiles": {"formats", "reading", "fetch", "agent", "errors"},
@@ -84,7 +84,8 @@ def loaded(node: ast.Call) -> str:
     first = node.args[0] if node.args else None
     if isinstance(first, ast.JoinedStr) and first.values:
         first = first.values[0]
-    return str(first.value).rstrip(".") if isinstance(first, ast.Constant) else "?"
+    text = first.value if isinstance(first, ast.Constant) else "?"
+    return "?" if text == "duragent." else str(text).rstrip(".")
 
 
 def within(name: str, modules: set[str]) -> bool:
@@ -167,6 +168,8 @@ def test_a_file_keeps_the_rules_of_its_place(path: Path) -> None:
         ("formats/__init__.py", "import_module(f'duragent.core.{x}')", "formats must not import core"),
         ("formats/__init__.py", "import_module('socket')", "formats is pure: no socket"),
         ("formats/__init__.py", "import_module(name)", "formats is pure: no ?"),
+        ("formats/__init__.py", "import_module(f'duragent.{name}')", "formats is pure: no ?"),
+        ("agentfiles.py", "import_module('duragent')", "`import duragent` hides what is used of it"),
         ("agentfiles.py", "import_module('duragent.conversion')", "agentfiles must not import conversion"),
         ("reading.py", "import_module('json')", "reading.py is no loader: no import_module()"),
         ("cli/x.py", "import importlib\nimportlib.import_module('json')", "cli/x.py is no loader: no import_module()"),

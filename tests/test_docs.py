@@ -7,6 +7,8 @@ import inspect
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -196,3 +198,54 @@ def test_commands_print_what_the_pages_show(
         assert found.startswith(printed.removesuffix("…\n"))
     else:
         assert found == printed
+
+
+# --- the first page --------------------------------------------------------------------------------------
+
+REVIEWER = """\
+apiVersion: duragent/v1alpha1
+kind: Agent
+metadata:
+  name: reviewer
+  description: Reviews a git change.
+  version: 1.0.0
+  labels:
+    domain: engineering
+
+spec:
+  model:
+    provider: openai
+    temprature: 0.2
+    name: gpt-4o
+    max_output_tokens: 4096
+
+  instructions: ./SOUL.md
+"""
+
+
+def blocks(language: str) -> list[str]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_first_page_shows_what_the_command_really_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "reviewer").mkdir()
+    (tmp_path / "reviewer" / "agent.yaml").write_text(REVIEWER, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks("console")
+    command, _, printed = block.removeprefix("$ ").partition("\n")
+    assert CliRunner().invoke(cli.main, shlex.split(command)[1:]).output == printed
+
+
+def test_the_python_of_the_first_page_runs() -> None:
+    (block,) = blocks("python")
+    done = subprocess.run([sys.executable, "-W", "error", "-c", block], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"web-researcher ag1:[0-9a-f]{12}\n\(\)\n", done.stdout)
+
+
+def test_every_command_of_make_on_the_first_page_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    shown = set(re.findall(r"^make ([a-z]+)", "".join(blocks("sh")), re.MULTILINE))
+    assert shown
+    assert shown <= targets

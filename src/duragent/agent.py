@@ -443,14 +443,6 @@ def spoken(prompt: tuple[PromptPart, ...]) -> tuple[PromptPart, ...]:
 META = ("origins", "source")
 """Fields of Agent that tell where it came from. Two agents that differ only here are the same."""
 
-PROTECTED = (
-    "trust",
-    "policy",
-    "access",
-    "limits",
-    "abilities",
-    "status",
-    "model.max_input_tokens",
-    "model.max_output_tokens",
-)
+_GUARDS = ("trust", "policy", "access", "limits", "abilities", "status")
+PROTECTED = (*_GUARDS, "model.max_input_tokens", "model.max_output_tokens")
 """What protects the owner. A conversion that would lose any of it is refused unless it is accepted."""

@@ -138,9 +138,9 @@ def existing(path: str) -> str:
     return path
 
 
-def part(name: str) -> Any:
-    """A part of the program that only some calls of a command need."""
-    return import_module(f"duragent.{name}")
+def config_problems(path: str) -> Any:
+    """What is wrong with a workspace's settings. Their table is loaded only where there are some."""
+    return import_module("duragent.config").examine_config(path, os.environ)
 
 
 _SECRET = re.compile(r"(?:token|key|secret|passw(?:or)?d|cookie|authorization|credential)s?", re.IGNORECASE)

@@ -7,7 +7,7 @@ import click
 from msgspec import to_builtins
 
 from duragent.agentfiles import Examined, agent_hash, examine, find
-from duragent.cli import clean, count, echo_json, existing, part, say
+from duragent.cli import clean, config_problems, count, echo_json, existing, say
 from duragent.errors import NotFound
 from duragent.formats.shape import Problem, failed
 
@@ -62,7 +62,7 @@ def _examine_all(path: str) -> Iterator[Examined]:
 
 
 def _examine_config(path: str) -> Examined:
-    return Examined(path, "config", "the name is duragent.yaml", None, part("config").examine_config(path, os.environ))
+    return Examined(path, "config", "the name is duragent.yaml", None, config_problems(path))
 
 
 def _examine(path: str) -> Examined:

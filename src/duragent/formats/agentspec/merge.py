@@ -277,8 +277,6 @@ def _within(path: str, allowed: set[str]) -> bool:
         return True
     if inner == ".." or inner.startswith(("../", "~")) or "$" in inner:
         return False
-    while inner not in ("", "/", "."):
-        inner = posixpath.dirname(inner)
-        if (inner or ".") in allowed:
-            return True
-    return False
+    steps = inner.split("/")
+    above = ("/".join(steps[:count]) or "/" for count in range(1, len(steps)))
+    return any(each in allowed for each in above) or ("." in allowed and not posixpath.isabs(inner))

@@ -37,6 +37,7 @@ from duragent.agent import (
 from duragent.formats import skills as skill_files
 from duragent.formats.cron import check_cron
 from duragent.formats.duragent.fields import MANIFEST, SCHEMAS, VERSIONS
+from duragent.formats.duragent.needs import PROSE, needs, script_of, skills_dir
 from duragent.formats.duragent.policy import read_policy
 from duragent.formats.duragent.variables import check_variables
 from duragent.formats.duragent.write import render
@@ -47,7 +48,6 @@ from duragent.formats.sniff import top
 __all__ = ["SCHEMAS", "claims", "parse", "render"]
 
 _SEMVER = re.compile(r"\d+\.\d+\.\d+(?:[-+][0-9A-Za-z.+-]+)?")
-_PROSE = ("soul", "system_prompt", "instructions")
 
 _HOMES = {
     "metadata": "",
@@ -102,53 +102,9 @@ def parse(files: Files) -> Parsed | Need:
 
 def _go_on(reader: Reader, said: dict[str, Any], files: Files) -> Parsed | Need:
     """The manifest has been read; read what it names, then build the agent."""
-    if need := _needs(said.get("spec", {}), files):
+    if need := needs(said.get("spec", {}), files):
         return replace(need, then=partial(_go_on, reader, said))
     return _Folder(files, reader, said).parsed()
-
-
-# --- what must be read -----------------------------------------------------------------------------------
-
-
-def _needs(spec: dict[str, Any], files: Files) -> Need | None:
-    texts = {normal(spec[key]) for key in _PROSE if key in spec}
-    texts |= {normal(each["path"]) for each in spec.get("bootstrap", ()) if "path" in each}
-    texts |= {name for name in ("policy.yaml", "policy.local.yaml") if name in files.names()}
-    blobs = {normal(path) for path in _tool_files(spec)}
-    shared = [normal(each["path"]) for each in spec.get("skills", ()) if "path" in each]
-    need = Need(
-        files=frozenset(texts),
-        folders=frozenset({"tools/**", "memory/**", f"{_skills_dir(spec)}/**"}),
-        blobs=frozenset(blobs - texts),
-        elsewhere=frozenset(f"{folder}/{what}" for folder in shared for what in ("SKILL.md", "**")),
-    ).without(files.found)
-    if need:
-        return need
-    found = frozenset(f"tools/{name}" for name in files.names("tools/**") if not name.endswith("/"))
-    attached = {f"{folder}/{name}" for folder in shared for name in skill_files.bundled(files.names(f"{folder}/**"))}
-    skills = skill_files.needs(_skills_dir(spec), files) or Need()
-    need = replace(skills, blobs=skills.blobs | found, attached=frozenset(attached)).without(files.found)
-    return need if need else None
-
-
-def _skills_dir(spec: dict[str, Any]) -> str:
-    return normal(spec.get("skills_dir", "./skills/")) or "."
-
-
-def _tool_files(spec: dict[str, Any]) -> list[str]:
-    """Files that declared tools name: scripts and their READMEs."""
-    found = []
-    for tool in spec.get("tools", ()):
-        found += [tool["readme"]] if "readme" in tool else []
-        if script := script_of(tool.get("command", tool.get("server", ""))):
-            found.append(script)
-    return found
-
-
-def script_of(command: str) -> str | None:
-    """The file a command names, if it is one beside the agent: `./tools/x.sh --fast` → `./tools/x.sh`."""
-    first = command.split(maxsplit=1)[0] if command.strip() else ""
-    return first if first.startswith(("./", "../")) or ("/" in first and not first.startswith("/")) else None
 
 
 # --- from what was read to an Agent ----------------------------------------------------------------------
@@ -255,7 +211,7 @@ class _Folder:
 
     def prompt(self) -> tuple[PromptPart, ...]:
         parts: list[PromptPart] = []
-        for key in _PROSE:
+        for key in PROSE:
             if key in self.spec:
                 self.add_part(parts, PromptPart(key, "", self.spec[key], required=True), f"spec.{key}")  # type: ignore[arg-type]
         for index, each in enumerate(self.spec.get("bootstrap", ())):
@@ -378,11 +334,11 @@ class _Folder:
         return found
 
     def skills(self) -> tuple[Skill, ...]:
-        found = list(skill_files.read_all(_skills_dir(self.spec), self.files, self.problems))
-        if "skills_dir" in self.spec and f"{_skills_dir(self.spec)}/**" in self.files.found:
-            entry = self.files.found[f"{_skills_dir(self.spec)}/**"]
+        found = list(skill_files.read_all(skills_dir(self.spec), self.files, self.problems))
+        if "skills_dir" in self.spec and f"{skills_dir(self.spec)}/**" in self.files.found:
+            entry = self.files.found[f"{skills_dir(self.spec)}/**"]
             if isinstance(entry, Absent) and entry.why == "missing":
-                self.absent(_skills_dir(self.spec), entry, "spec.skills_dir", "warning")
+                self.absent(skills_dir(self.spec), entry, "spec.skills_dir", "warning")
         for index, said in enumerate(self.spec.get("skills", ())):
             at = f"spec.skills[{index}]"
             if ("path" in said) == ("url" in said):

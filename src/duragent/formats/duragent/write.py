@@ -127,8 +127,10 @@ def _prose(agent: Agent, files: dict[str, str]) -> dict[str, Json]:
             path = own if own and not leaves(normal(own)) and own.endswith(".md") else _FILES[kind]
             files[normal(path)] = "\n\n".join(sentence(part) for part in parts) + "\n"
             named[kind] = path
-    empty = [part for part in agent.prompt if part.kind == "bootstrap" and not part.text]
-    bootstrap += [said({"path": part.path, "max_tokens": part.max_tokens}) for part in empty]
+    for part in (part for part in agent.prompt if part.kind == "bootstrap" and not part.text and part.path):
+        bootstrap.append(said({"path": part.path, "max_tokens": part.max_tokens, "required": part.required or None}))
+        if part.required:
+            files[normal(part.path or "")] = "\n"
     return named | {"bootstrap": bootstrap}
 
 
