@@ -196,13 +196,7 @@ def test_a_limit_that_is_equal_or_tighter_afterwards_is_no_loss_of_protection(
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param(
-            Agent(name="x", abilities=Abilities(())),
-            Agent(name="x", abilities=Abilities()),
-            marks=pytest.mark.xfail(
-                reason="an empty `allow` allows nothing, but counts as saying nothing", strict=True
-            ),
-        ),
+        (Agent(name="x", abilities=Abilities(())), Agent(name="x", abilities=Abilities())),
         (Agent(name="x", abilities=Abilities(("fs",))), Agent(name="x")),
         (Agent(name="x", abilities=Abilities(deny=("sh",))), Agent(name="x", abilities=Abilities())),
         (Agent(name="x", policy=Policy(PolicyTier("ask"))), Agent(name="x")),
@@ -320,9 +314,6 @@ def test_files_of_a_skill_come_along_byte_by_byte(tmp_path: Path) -> None:
     assert copied.stat().st_mode & 0o111
 
 
-@pytest.mark.xfail(
-    reason="the program of an MCP server is not copied, and what was written is then invalid", strict=True
-)
 def test_the_program_of_a_server_comes_along(tmp_path: Path) -> None:
     server = "  tools:\n    - {type: mcp, name: s, server: ./bin/server}\n"
     source = write_tree(tmp_path / "bot", {"agent.yaml": MANIFEST + server, "bin/server": "#!/bin/sh\n"})

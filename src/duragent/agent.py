@@ -103,8 +103,7 @@ class McpServer(Struct, frozen=True, tag="mcp"):
     timeout_seconds: int = 60
     enabled: bool = True
     oauth: Mapping[str, Json] = {}
-    raw: Json = None
-    """The entry as it was written, where its shape says nothing we know."""
+    raw: Json = None  # the entry as it was written, where it says more than the fields above
 
 
 class ScriptLimits(Struct, frozen=True):
@@ -146,8 +145,7 @@ class AbstractSkill(Struct, frozen=True):
 
     name: str
     requires: Json = None
-    raw: Json = None
-    """The entry as it was written, where its shape is not `{name, requires}`."""
+    raw: Json = None  # the entry as it was written, where its shape is not `{name, requires}`
 
 
 class Skill(Struct, frozen=True):
@@ -177,8 +175,7 @@ class Memory(Struct, frozen=True):
     long_term: str | None = None
     working: Literal["session", "none"] = "session"
     shared: bool = False
-    notes: tuple[str, ...] = ()
-    """The files in the agent's memory folder: state, not part of its fingerprint."""
+    notes: tuple[str, ...] = ()  # files in the agent's memory folder: state, not part of its fingerprint
 
 
 class ContextRules(Struct, frozen=True):
@@ -294,6 +291,11 @@ class Limits(Struct, frozen=True):
     on_error: Literal["ask", "retry", "fail", "skip"] = "ask"
     background_seconds: int | None = None
     parallel_tasks: int | None = None
+
+    @property
+    def rounds(self) -> int | None:
+        """How often one turn may go round: iterations and steps count the same loop, and the tighter one holds."""
+        return min((each for each in (self.tool_iterations, self.steps) if each is not None), default=None)
 
 
 class Schedule(Struct, frozen=True):

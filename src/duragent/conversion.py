@@ -132,7 +132,8 @@ def differences(before: Agent, after: Agent, notes: Mapping[str, str] | None = N
     """Everything that `after` does not say as `before` did. Where things were written does not count."""
     for path, old, new in _compare("", comparable(before), comparable(after)):
         kind: Literal["lost", "changed", "added"] = "lost" if _empty(new) else "added" if _empty(old) else "changed"
-        protected = not _empty(old) and _protects(path, old, new, after)
+        # An empty list of what is allowed allows nothing, which protects as much as anything.
+        protected = (not _empty(old) or path == "abilities.allow") and _protects(path, old, new, after)
         yield Loss(path, kind, old, new, protected, _why(path, notes or {}))
 
 
@@ -145,9 +146,7 @@ def _protects(path: str, old: Json, new: Json, after: Agent) -> bool:
     if not isinstance(old, int | float) or isinstance(old, bool) or not path.startswith(("limits.", "model.")):
         return True
     if path in ("limits.tool_iterations", "limits.steps"):
-        # Two words for rounds of the same loop; the tighter one counts.
-        rounds = [each for each in (after.limits.tool_iterations, after.limits.steps) if each is not None]
-        return not rounds or min(rounds) > old
+        return after.limits.rounds is None or after.limits.rounds > old
     return new is None or new > old
 
 

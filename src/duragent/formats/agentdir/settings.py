@@ -153,14 +153,14 @@ def _keep(item: Item, name: str, settings: Settings) -> None:
     reader.problems += inner.problems if name in STRICT else [as_warning(problem) for problem in inner.problems]
 
 
-def _node(item: Item) -> Node:
+def _node(item: Item, *, inside: bool = False) -> Node:
     """A block as one map: attributes, and the blocks inside it by name and label."""
     if item.value is not None:
         return _snake(item.value)
     found = Node(dict(item.attributes.value), item.line, item.column)
     found.keys = dict(item.attributes.keys)
     for block in item.blocks:
-        inner = _node(block)
+        inner = _node(block, inside=True)
         for label in reversed(block.labels):
             named = Node({label: inner}, block.line, block.column)
             named.keys[label] = _at(block)
@@ -172,7 +172,7 @@ def _node(item: Item) -> Node:
         else:
             found.value[block.name] = inner
             found.keys[block.name] = _at(block)
-    if item.labels and not found.value:
+    if item.labels and not found.value and not inside:
         return Node(item.labels[0], item.line, item.column, item.labels[0])
     return _snake(found)
 

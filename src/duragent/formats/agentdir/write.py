@@ -141,7 +141,7 @@ def _write_settings(agent: Agent, servers: list[McpServer], kept: Mapping[str, J
     model = agent.model.candidates[0] if agent.model.candidates else None
     if model is not None:
         singles["default_model"] = f"{model.provider}/{model.name}"
-    rounds = agent.limits.tool_iterations if agent.limits.steps is None else agent.limits.steps
+    rounds = agent.limits.rounds
     if rounds is not None and rounds > 0 and rounds != TOOL_ROUNDS:
         singles["max_tool_rounds"] = rounds
     singles["max_parallel_tasks"] = agent.limits.parallel_tasks

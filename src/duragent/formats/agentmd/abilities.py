@@ -38,7 +38,7 @@ class AbilityList(Kind):
         return self.entries(entries, path, reader)
 
     def entries(self, entries: list[tuple[Any, Node]], path: str, reader: Reader) -> Any:
-        found: list[str] = []
+        found: dict[str, None] = {}  # in order, and quick to ask
         usable = True
         for index, (entry, node) in enumerate(entries):
             name = entry.strip().lower() if type(entry) is str else ""
@@ -46,7 +46,7 @@ class AbilityList(Kind):
                 continue
             if _ENTRY.fullmatch(name):
                 reader.place(f"{path}[{len(found)}]", node)
-                found.append(name)
+                found[name] = None
                 continue
             usable = False
             text, hint = _why(name, node)
@@ -89,10 +89,11 @@ def read_abilities(values: dict[str, Any], reader: Reader) -> Abilities | None:
     if "allow" not in values and "deny" not in values:
         return None
     found = Abilities(values.get("allow", ("*",)), values.get("deny", ()))
+    allowed = {each: index for index, each in enumerate(found.allow)}
+    scoped = [each for each in found.allow if each.startswith("sh:")]
     for index, name in enumerate(found.deny):
-        clash = [each for each in found.allow if each == name or (name == "sh" and each.startswith("sh:"))]
-        for each in clash:
-            where = reader.at.get(f"allow[{found.allow.index(each)}]")
+        for each in [*([name] if name in allowed else []), *(scoped if name == "sh" else [])]:
+            where = reader.at.get(f"allow[{allowed[each]}]")
             said = f"deny: {name!r} and allow: {each!r} (line {where.line if where else 1}) overlap"
             reader.error(reader.position(f"deny[{index}]"), f"deny[{index}]", said, "remove one of them")
     return found

@@ -9,7 +9,7 @@ from msgspec import Struct
 from duragent.agent import Json, Origin
 from duragent.formats.agentmd.headings import Fence, Heading, Outline, outline
 from duragent.formats.markdown import Page
-from duragent.formats.reader import Reader
+from duragent.formats.reader import Reader, did_you_mean
 
 ORDER = ("title", "description", "system", "rules", "tools")
 """The order in which the known pieces are written when the author gave no other."""
@@ -120,7 +120,27 @@ def _headings(found: Outline, first_line: int, reader: Reader) -> tuple[dict[str
             reader.warning(
                 place, key, f"there is nothing under `## {heading.text}`", "write a text, or remove the heading"
             )
+    _check_others(found, first_line, reader)
     return said, slots
+
+
+def _check_others(found: Outline, first_line: int, reader: Reader) -> None:
+    """Headings that are nearly one of ours: what stands under them would never reach the model."""
+    for heading in found.headings[:1000]:
+        name = heading.text.strip().title()
+        if heading.depth == 2 and name not in _OURS:
+            hint = did_you_mean(name, _OURS) if len(name) <= 8 else ""
+        elif heading.depth == 1 and name in _OURS:
+            hint = f"write `## {name}`"
+        else:
+            continue
+        if hint:
+            place = (first_line + heading.start, found.column(heading.start))
+            text = f"`{'#' * heading.depth} {heading.text}` means nothing here; what stands under it is not used"
+            reader.warning(place, name.lower(), text, hint)
+
+
+_OURS = ("System", "Rules", "Tools")
 
 
 def _first(found: Outline, depth: int, name: str, first_line: int, reader: Reader) -> Heading | None:

@@ -92,6 +92,7 @@ class Commands:
         self.origins: dict[str, Origin] = {}
         self.kept: dict[str, Json] = {}
         self.seen: dict[str, str] = {}
+        self.listed: set[str] = set()
 
     def fold(self, node: Node) -> None:
         """Before the header is read: spell the keys of inline commands, set their unknown fields aside."""
@@ -240,7 +241,8 @@ class Commands:
         if before != where:
             said = f"two commands are called {command.name!r}: {before} and {where}"
             self.reader.error(here, path, said, "rename one, or remove it")
-        elif not any(each.name.lower() == command.name.lower() for each in self.found):
+        elif command.name.lower() not in self.listed:
+            self.listed.add(command.name.lower())
             home = f"commands[{len(self.found)}]"
             self.origins |= {home: origin} | {f"{home}.{name}": each for name, each in inner.items()}
             self.found.append(command)

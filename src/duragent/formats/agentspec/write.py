@@ -167,7 +167,7 @@ def _behavior(agent: Agent) -> dict[str, Json]:
         "persona": text("persona") if native else None,
         "traits": [part.text for part in agent.prompt if part.kind == "trait"] if native else [],
         "temperature": agent.model.temperature,
-        "max_steps": next((each for each in (limits.steps, limits.tool_iterations) if each is not None), 20),
+        "max_steps": 20 if limits.rounds is None else limits.rounds,
         "on_error": limits.on_error,
         "system_override": text("override") if native else None,
     }

@@ -25,6 +25,7 @@ from duragent.agent import (
     spoken,
 )
 from duragent.formats.duragent.fields import PROVIDERS, write_duration
+from duragent.formats.duragent.needs import script_of
 from duragent.formats.shape import Rendered, is_address, leaves, normal
 from duragent.formats.skills import package_name, render_skill
 from duragent.formats.write import dump_yaml, laid_over, said
@@ -144,7 +145,7 @@ def _session(agent: Agent) -> dict[str, Json]:
     said = _changed(agent.session, SessionRules())
     if "context" in said:
         said["context"] = _changed(agent.session.context, ContextRules())
-    iterations = agent.limits.tool_iterations if agent.limits.steps is None else agent.limits.steps
+    iterations = agent.limits.rounds
     if iterations is not None and iterations != Limits().tool_iterations and 0 < iterations <= 2**53:
         said["max_tool_iterations"] = iterations
     if agent.limits.background_seconds is not None:
@@ -175,22 +176,31 @@ def _tools(agent: Agent, copies: dict[str, str]) -> list[Json]:
     for tool in agent.tools:
         if isinstance(tool, BuiltinTool) and tool.name in BUILTINS:
             listed.append({"type": "builtin", "name": tool.name})
-        elif isinstance(tool, CliTool):
+        elif isinstance(tool, CliTool) and _is_at_hand(agent, tool.command):
             entry = {"type": "cli", "name": tool.name, "command": tool.command}
             listed.append(entry | said({"description": tool.description or None, "readme": tool.readme}))
-        elif isinstance(tool, McpServer) and tool.enabled and (server := _server(tool)):
+        elif isinstance(tool, McpServer) and tool.enabled and (server := _server(tool)) and _is_at_hand(agent, server):
             listed.append({"type": "mcp", "name": tool.name, "server": server} | said({"config": dict(tool.config)}))
         for name in _files_of(tool):
             copies[normal(name)] = normal(name)
     return listed
 
 
+def _is_at_hand(agent: Agent, command: str) -> bool:
+    """Whether the program a command names beside the agent can be taken along; without it, it would not run."""
+    script = script_of(command)
+    return script is None or normal(script) in agent.source.files
+
+
 def _files_of(tool: object) -> list[str]:
     """The files a tool brings along."""
+    if isinstance(tool, McpServer):
+        script = script_of(tool.command or "")
+        return [script] if script and not leaves(normal(script)) else []
     if isinstance(tool, CliTool):
-        first = tool.command.split(maxsplit=1)[0] if tool.command.strip() else ""
-        script = [first] if "/" in first and not leaves(normal(first)) else []
-        return script + ([tool.readme] if tool.readme and not leaves(normal(tool.readme)) else [])
+        first = script_of(tool.command)
+        script_files = [first] if first and not leaves(normal(first)) else []
+        return script_files + ([tool.readme] if tool.readme and not leaves(normal(tool.readme)) else [])
     if isinstance(tool, DiscoveredTool):
         return [tool.command, *([tool.readme] if tool.readme else [])]
     return []

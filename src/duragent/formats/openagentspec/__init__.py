@@ -41,7 +41,7 @@ from duragent.formats.openagentspec.write import (
 )
 from duragent.formats.openagentspec.write import render as render
 from duragent.formats.places import places
-from duragent.formats.reader import BAD, Reader, homes, read_yaml
+from duragent.formats.reader import BAD, Reader, describe, homes, read_yaml
 from duragent.formats.shape import Absent, Files, Need, Parsed, absence
 from duragent.formats.yaml import Node, plain
 
@@ -228,7 +228,11 @@ def _character(high: int, low: int) -> str:
 def _agent(root: Node, reader: Reader) -> Agent | None:
     kind = root.value.get("component_type") if type(root.value) is dict else None
     if kind is None or kind.value != "Agent":
-        text = f"only Agent components are read, not {kind.value}" if kind else "only Agent components are read"
+        text = (
+            f"only Agent components are read, not {kind.value if type(kind.value) is str else describe(kind)}"
+            if kind
+            else "only Agent components are read"
+        )
         reader.error(kind or root, "component_type", text, "export the agent by itself")
         return None
     tree = inline(root, reader)
