@@ -42,9 +42,12 @@ BUDGET = [
     # agent.yaml may be of three formats, and each is asked whether it is.
     (["validate", "duragent"], CHECKING | AGENTDIR | AGENTMD),
     # Its schedule names a time zone, which is looked up.
-    (["validate", "agentdir"], (CHECKING | DURAGENT | AGENTSPEC | AGENTMD | OPENAGENTSPEC) - {"zoneinfo"}),
     (
-        ["validate", "agentmd/writing_policy-writer.agent.md"],
+        ["validate", "../../examples/release-agent"],
+        (CHECKING | DURAGENT | AGENTSPEC | AGENTMD | OPENAGENTSPEC) - {"zoneinfo"},
+    ),
+    (
+        ["validate", "../../examples/policy-writer/writing_policy-writer.agent.md"],
         (CHECKING | DURAGENT | AGENTSPEC | AGENTDIR | OPENAGENTSPEC | CRON) - MARKDOWN_NEEDS,
     ),
     (["schema", "agent"], NETWORK | HEAVY | UNUSED | AGENTSPEC | AGENTDIR | AGENTMD | OPENAGENTSPEC),

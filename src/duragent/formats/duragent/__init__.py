@@ -140,7 +140,7 @@ class _Folder:
             a2a=self.metadata.get("a2a", {}),
             model=model,
             prompt=prompt,
-            templates="variables" if any(check_variables(part.text)[0] for part in prompt) else "none",
+            templates="variables" if "templates" in self.origins else "none",
             tools=tools,
             skills_dir=self.spec.get("skills_dir"),
             skills=skills,
@@ -162,7 +162,10 @@ class _Folder:
     def all_origins(self) -> dict[str, Origin]:
         kept = {f"extra.duragent.{path}": origin for path, origin in self.reader.kept_at.items()}
         hooks = {f"extra.duragent.{path}": origin for path, origin in self.reader.at.items() if path == "spec.hooks"}
-        return homes(self.reader.at, _HOMES) | kept | hooks | self.origins
+        found = homes(self.reader.at, _HOMES) | kept | hooks | self.origins
+        if "memory" in self.spec:
+            found.setdefault("memory.long_term", self.reader.at["spec.memory"])
+        return found
 
     def place(self, path: str) -> tuple[int, int]:
         return self.reader.position(path)
@@ -237,7 +240,10 @@ class _Folder:
         if isinstance(entry, File):
             if not text:
                 self.problems.append(Problem("warning", path, 1, 1, at, f"{path} is empty", "write something into it"))
-            for line, column, name, hint in check_variables(entry.text)[1]:
+            used, doubts = check_variables(entry.text)
+            if used:
+                self.origins.setdefault("templates", Origin(path, 1, 1))
+            for line, column, name, hint in doubts:
                 problem = Problem("warning", path, line, column, at, f"unknown variable {name}", hint)
                 self.problems.append(problem)
         here = f"prompt[{len(parts)}]"
@@ -344,6 +350,7 @@ class _Folder:
             if ("path" in said) == ("url" in said):
                 self.reader.error(self.place(at), at, f"{at} needs `path` or `url`, and not both")
             elif "url" in said:
+                self.origins[f"skills[{len(found)}]"] = self.reader.at[f"{at}.url"]
                 found += self.remote_skill(said["url"], at)
             else:
                 folder = normal(said["path"])
