@@ -45,9 +45,11 @@ demo: $(VENV)/.base
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
 test: $(VENV)/.dev
+	@echo "Running the tests (about a minute) …"
 	@$(BIN)/python -m pytest -n auto
 
 check: $(VENV)/.dev
+	@echo "Checking: ruff, formatting, types …"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -57,6 +59,7 @@ fmt: $(VENV)/.dev
 	@$(BIN)/ruff format .
 
 bench: $(VENV)/.bench
+	@echo "Measuring, as ratios in one run (about seven minutes) …"
 	@$(BIN)/python -m bench
 
 schemas: $(VENV)/.base

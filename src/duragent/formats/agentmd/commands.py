@@ -16,7 +16,7 @@ from duragent.formats.agentmd.header import fold, read_front, take_unknown
 from duragent.formats.agentmd.headings import trim
 from duragent.formats.fields import Either, Field, Kind, ListOf, Section, Text
 from duragent.formats.markdown import cut, with_header
-from duragent.formats.reader import BAD, Reader, homes, join
+from duragent.formats.reader import BAD, Reader, describe, homes, join
 from duragent.formats.shape import Absent, File, Files, Folder, Need, Problem, absence, beside, is_address
 from duragent.formats.yaml import Node, position
 
@@ -211,7 +211,7 @@ class Commands:
         folded = fold(node, FILE, "", own)
         name = folded.value.pop("name", None)
         if name is not None and str(name.value).lower() != _stem(page).lower():
-            said = f"the command is called {str(name.value)[:60]!r} here and {_stem(page)!r} by its file"
+            said = f"the command is called {(name.text or describe(name))[:60]!r} here and {_stem(page)!r} by its file"
             own.error(name, "name", said, "rename the file, or remove this line")
         if "body" in folded.value:
             hint = "write it below the second `---`"

@@ -269,7 +269,7 @@ def _origins(llm: Mapping[str, Any], tools: list[_Listed], reader: Reader) -> di
     """Where the values of the model were written."""
     kind = llm["component_type"]
     names = ("component_type",) if kind in _PROVIDERS else ("api_provider", "provider", "component_type")
-    provider = next(name for name in names if llm.get(name))
+    provider = next((name for name in names if llm.get(name)), "component_type")
     table = _HOMES | {f"llm_config.{provider}": "model.candidates[0].provider"}
     found: dict[str, Origin] = {}
     for index, each in enumerate(tools):
@@ -309,7 +309,8 @@ def _kept_origins(kept: Mapping[str, Json], tree: Node, listed: list[_Listed], r
             found |= places(left, each.node, f"{home}.{each.where}.{each.name}", reader.file)
     declared = tree.value.get("inputs")
     for index, each in enumerate(kept.get("inputs", ())):
-        same = [node for node in declared.value if plain(node) == each] if declared is not None else []
+        listed_inputs = declared.value if declared is not None and type(declared.value) is list else []
+        same = [node for node in listed_inputs if plain(node) == each]
         found |= places(each, same[0] if same else tree.value["system_prompt"], f"{home}.inputs[{index}]", reader.file)
     return found
 

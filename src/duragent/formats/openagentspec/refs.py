@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from duragent.formats.reader import Reader
+from duragent.formats.reader import Reader, describe
 from duragent.formats.yaml import MAX_NODES, Node
 
 
@@ -29,7 +29,7 @@ def _uses(node: Node) -> Iterator[tuple[str, str, Node]]:
     for key, each in _walk(node):
         if type(each.value) is dict and "$component_ref" in each.value:
             ref = each.value["$component_ref"]
-            yield str(ref.value), key, ref
+            yield ref.text or describe(ref), key, ref
 
 
 def inline(root: Node, reader: Reader) -> Node | None:
@@ -68,12 +68,12 @@ def _expand(root: Node, known: Mapping[str, Node], reader: Reader) -> Node:
 
     def follow(node: Node) -> Node:
         nonlocal spent
-        while type(node.value) is dict and (ref := node.value.get("$component_ref")) and str(ref.value) in known:
-            spent += sizes[str(ref.value)]
+        while type(node.value) is dict and (ref := node.value.get("$component_ref")) and (ref.text or "") in known:
+            spent += sizes[(ref.text or "")]
             if spent > MAX_NODES:  # otherwise a short file could fill the memory
                 reader.error(ref, "$component_ref", f"the references expand to more than {MAX_NODES:,} values")
                 return Node({}, ref.line, ref.column)
-            node = known[str(ref.value)]
+            node = known[(ref.text or "")]
         if type(node.value) is not dict or "client_transport" not in node.value:
             return node
         return _with(node, node.value | {"client_transport": follow(node.value["client_transport"])})
