@@ -9,9 +9,10 @@ import math
 import os
 import re
 import sys
+from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -25,6 +26,9 @@ COMMANDS = {
     "convert": ("duragent.cli.converting", "Write an agent in another format."),
     "schema": ("duragent.cli.schemas", "Print a JSON Schema for editors."),
 }
+
+
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 class Lazy(click.Group):
@@ -129,6 +133,18 @@ def _escaped(found: re.Match[str]) -> str:
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|\x1b(?!\\[[0-9;]*m)"
 )
+
+
+def output_format(first: str) -> Callable[[Command], Command]:
+    """The option `--format`, for people by default."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice([first, "json"]),
+        default=first,
+        show_default=True,
+        help="For people, or for programs.",
+    )
 
 
 def existing(path: str) -> str:

@@ -7,7 +7,7 @@ import click
 from msgspec import to_builtins
 
 from duragent.agentfiles import Examined, agent_hash, examine, find
-from duragent.cli import clean, config_problems, count, echo_json, existing, say
+from duragent.cli import clean, config_problems, count, echo_json, existing, output_format, say
 from duragent.errors import NotFound
 from duragent.formats.shape import Problem, failed
 
@@ -18,14 +18,7 @@ _COLOURS = {"error": "red", "warning": "yellow"}
 @click.command("validate")
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="For people, or for programs.",
-)
+@output_format("text")
 def validate_command(paths: tuple[str, ...], strict: bool, form: str) -> None:
     """Say everything that is wrong with the agents at PATHS.
 

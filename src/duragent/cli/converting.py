@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import click
 from msgspec import to_builtins
 
-from duragent.cli import clean, count, echo_json, existing, masked, say
+from duragent.cli import clean, count, echo_json, existing, masked, output_format, say
 from duragent.conversion import TARGETS, Loss, convert
 from duragent.errors import LossRefused
 
@@ -15,14 +15,7 @@ from duragent.errors import LossRefused
 @click.option("--to", required=True, type=click.Choice(TARGETS), help="The format to write.")
 @click.option("--output", required=True, type=click.Path(file_okay=False), help="The folder to write into.")
 @click.option("--accept-loss", is_flag=True, help="Convert even if trust, policy, access or limits are lost.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="For people, or for programs.",
-)
+@output_format("text")
 def convert_command(path: str, to: str, output: str, accept_loss: bool, form: str) -> None:
     """Write the agent at PATH in another format, and say what did not come along.
 

@@ -9,21 +9,14 @@ from msgspec import NODEFAULT, Struct, structs, to_builtins
 
 from duragent.agent import META, Agent, Json, Origin
 from duragent.agentfiles import load
-from duragent.cli import clean, echo_json, existing, masked, say
+from duragent.cli import clean, echo_json, existing, masked, output_format, say
 from duragent.core.context import assemble
 from duragent.formats.write import dump_yaml
 
 
 @click.command("show")
 @click.argument("path", type=click.Path())
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["yaml", "json"]),
-    default="yaml",
-    show_default=True,
-    help="For people, or for programs.",
-)
+@output_format("yaml")
 @click.option("--origins", is_flag=True, help="Say where each value came from: file:line:column, or default.")
 @click.option("--prompt", is_flag=True, help="Print the assembled system prompt, its parts marked.")
 def show_command(path: str, form: str, origins: bool, prompt: bool) -> None:
