@@ -240,3 +240,56 @@ def test_the_help_of_every_command_has_an_example(command: str) -> None:
     done = duragent(command, "--help")
     assert done.returncode == 0
     assert f"duragent {command} " in done.stdout.split("Options:")[0].split("\n", 1)[1]
+
+
+def test_keys_that_stand_in_a_file_are_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "x.agent").write_text(
+        "name: x\ntools:\n  mcp:\n"
+        "    - {name: a, command: b, env: {GITHUB_TOKEN: s3cret-1, LEVEL: s3cret-2, HOME: '${HOME}'}}\n"
+        "    - {name: c, url: 'https://example.com', headers: {X-Api-Key: s3cret-3}}\n"
+        "    - db: {connection: 'postgres://me:s3cret-4@example.com/db', apiKey: s3cret-5}\n"
+        "auth: {providers: {openai: {from: s3cret-6}, google: {from: env.GOOGLE_KEY}}}\n"
+    )
+    convert = ["convert", "x.agent", "--to", "duragent", "--output", "out", "--accept-loss", "--format", "json"]
+    for args in (
+        ["show", "x.agent"],
+        ["show", "x.agent", "--origins"],
+        ["show", "x.agent", "--format", "json"],
+        convert,
+    ):
+        printed = duragent(*args, cwd=tmp_path).stdout
+        assert "s3cret" not in printed, args
+        assert "(hidden)" in printed
+    shown = duragent("show", "x.agent", cwd=tmp_path).stdout
+    assert "env.GOOGLE_KEY" in shown
+    assert "${HOME}" in shown
+
+
+def test_json_stays_json_where_a_number_is_not_finite(tmp_path: Path) -> None:
+    (tmp_path / "x.agent").write_text("name: x\nbehavior: {temperature: .nan}\nobservability: {cost_limit: .inf}\n")
+    shown = json.loads(duragent("show", "x.agent", "--format", "json", cwd=tmp_path).stdout)
+    assert (shown["model"]["temperature"], shown["limits"]["cost_usd"]) == ("nan", "inf")
+
+
+def test_a_key_cannot_forge_a_line_or_colour_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "x.agent").write_text('name: "\\e[31mred"\n"a\\nb.agent:1:1  error  forged": 1\n')
+    lines = duragent("validate", "x.agent", cwd=tmp_path).stdout.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("x.agent:2:1  warning  unknown field `a\\nb.agent:1:1  error  forged`")
+    assert "\x1b" not in "".join(lines)
+
+
+def test_the_settings_of_a_workspace_are_checked_too(tmp_path: Path) -> None:
+    (tmp_path / "duragent.yaml").write_text("server: {prot: 8080}\nsessions: {ttl_hours: ${HOURS}}\n")
+    (tmp_path / "x.agent").write_text("name: x\n")
+    done = duragent("validate", tmp_path.name, cwd=tmp_path.parent, env={"HOURS": "24"})
+    assert done.returncode == 1
+    assert "duragent.yaml:1:10  error  unknown field `server.prot` (did you mean `port`?)" in done.stdout
+    assert done.stdout.splitlines()[-1] == "1 agent, 1 error, 0 warnings"
+    (tmp_path / "duragent.yaml").write_text("server: {port: 8080}\n")
+    assert duragent("validate", tmp_path / "duragent.yaml").returncode == 0
+
+
+def test_origins_and_prompt_are_not_shown_at_once(tmp_path: Path) -> None:
+    (tmp_path / "x.agent").write_text("name: x\n")
+    assert duragent("show", "x.agent", "--origins", "--prompt", cwd=tmp_path).returncode == 2

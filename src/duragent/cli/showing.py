@@ -103,9 +103,15 @@ def _walk(
     elif not (value is None or value in ([], (), {})) or origin:
         yield (
             path,
-            masked(to_builtins(value), path.rpartition(".")[2]),
+            masked(to_builtins(value), _name(path)),
             origin or (near if not _default(value, field) else None),
         )
+
+
+def _name(path: str) -> str:
+    """The word that says whether a value is a secret: all of an environment or of headers may be one."""
+    inside = any(f".{each}." in path for each in ("env", "headers"))
+    return "secret" if inside else path.rpartition(".")[2]
 
 
 def _default(value: Any, field: Any) -> bool:
