@@ -251,12 +251,9 @@ def test_keys_that_stand_in_a_file_are_never_shown(tmp_path: Path) -> None:
         "auth: {providers: {openai: {from: s3cret-6}, google: {from: env.GOOGLE_KEY}}}\n"
     )
     convert = ["convert", "x.agent", "--to", "duragent", "--output", "out", "--accept-loss", "--format", "json"]
-    for args in (
-        ["show", "x.agent"],
-        ["show", "x.agent", "--origins"],
-        ["show", "x.agent", "--format", "json"],
-        convert,
-    ):
+    refused = ["convert", "x.agent", "--to", "agentmd", "--output", "other"]
+    show = ["show", "x.agent"]
+    for args in (show, [*show, "--origins"], [*show, "--format", "json"], convert, refused):
         printed = duragent(*args, cwd=tmp_path).stdout
         assert "s3cret" not in printed, args
         assert "(hidden)" in printed

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import click
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from duragent.cli import clean, count, echo_json, existing, masked, output_format, say
 from duragent.conversion import TARGETS, Loss, convert
@@ -59,4 +60,6 @@ def _refusal(to: str) -> str:
 def _print_losses(losses: Iterable[Loss]) -> None:
     for loss in losses:
         mark = click.style("!", fg="red", bold=True) if loss.protected else " "
-        say(f"{mark} {clean(str(loss))}")
+        name = loss.path.rpartition(".")[2]
+        hidden = replace(loss, before=masked(loss.before, name), after=masked(loss.after, name))
+        say(f"{mark} {clean(str(hidden))}")
