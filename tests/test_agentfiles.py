@@ -265,6 +265,9 @@ def test_long_lists_take_no_time_that_a_person_would_notice(tmp_path: Path) -> N
     many = ", ".join(f"a{n}" for n in range(9_000))
     files = {"p.agent": f"name: p\nskills: [{many}]\n", "c.agent": f"name: c\nbase: p.agent\nskills: [{many}]\n"}
     assert len(agent_at(write_tree(tmp_path, files) / "c.agent").abstract_skills) == 9_000
+    commands = "".join(f"  - {{name: c{n}, description: d, body: do}}\n" for n in range(2_500))
+    write_tree(tmp_path, {"a_b.agent.md": f"---\ncommands:\n{commands}---\n# T\n\n## System\n\nx\n"})
+    assert len(agent_at(tmp_path / "a_b.agent.md").commands) == 2_500
 
 
 def test_pointing_at_the_file_settles_it(tmp_path: Path) -> None:

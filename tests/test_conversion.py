@@ -314,6 +314,13 @@ def test_files_of_a_skill_come_along_byte_by_byte(tmp_path: Path) -> None:
     assert copied.stat().st_mode & 0o111
 
 
+def test_a_server_behind_an_address_comes_along(tmp_path: Path) -> None:
+    tools = "  tools:\n    - {type: mcp, name: s, server: 'https://mcp.example.com/x', config: {a: 1}}\n"
+    source = write_tree(tmp_path / "bot", {"agent.yaml": MANIFEST + tools})
+    done = convert(source, "duragent", tmp_path / "out")
+    assert (done.files, done.losses) == (("agent.yaml",), ())
+
+
 def test_the_program_of_a_server_comes_along(tmp_path: Path) -> None:
     server = "  tools:\n    - {type: mcp, name: s, server: ./bin/server}\n"
     source = write_tree(tmp_path / "bot", {"agent.yaml": MANIFEST + server, "bin/server": "#!/bin/sh\n"})

@@ -141,7 +141,7 @@ class Commands:
         if item.keys() >= {"name", "description", "body"}:
             hint = _hint(item.get("argument-hint", ""))
             command = Command(item["name"], item["description"].strip(), body, hint)
-            self.add(command, path, place, place, homes(self.reader.at, _homes(path)))
+            self.add(command, path, place, place, _places(self.reader.at, path))
 
     def referred(self, reference: Reference, path: str, place: Origin) -> None:
         here = (place.line, place.column)
@@ -251,6 +251,19 @@ class Commands:
 def _homes(path: str) -> dict[str, str]:
     """Where the fields of the command at `path` of a header go in the model."""
     return {join(path, name): name.replace("-", "_") for name in INLINE.fields}
+
+
+def _places(at: Mapping[str, Origin], path: str) -> dict[str, Origin]:
+    """Where the fields of one command stand. Looks only at its own: a file may hold thousands of commands."""
+    found: dict[str, Origin] = {}
+    for source, home in _homes(path).items():
+        if source in at:
+            found[home] = at[source]
+        index = 0
+        while (item := f"{source}[{index}]") in at:
+            found[f"{home}[{index}]"] = at[item]
+            index += 1
+    return found
 
 
 def _stem(page: str) -> str:

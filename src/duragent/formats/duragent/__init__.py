@@ -280,7 +280,9 @@ class _Folder:
         if said["type"] == "builtin":
             return BuiltinTool(name)
         if said["type"] == "mcp":
-            server = said.get("server", "")
+            if "server" not in said:
+                return None
+            server = said["server"]
             if server.startswith(("http://", "https://")):
                 return McpServer(name, url=server, config=said.get("config", {}))
             if script := script_of(server):
@@ -354,6 +356,10 @@ class _Folder:
                 found += self.remote_skill(said["url"], at)
             else:
                 folder = normal(said["path"])
+                page = self.files.found.get(f"{folder}/SKILL.md")
+                if not isinstance(page, File):
+                    self.absent(f"{folder}/SKILL.md", page, f"{at}.path", "error")
+                    continue
                 skill = skill_files.read_one(f"{folder}/SKILL.md", self.files, self.problems)
                 names = skill_files.bundled(self.files.names(f"{folder}/**"))
                 found += [replace(skill, files=names)] if skill else []

@@ -20,9 +20,13 @@ def needs(spec: dict[str, Any], files: Files) -> Need | None:
         files=frozenset(texts),
         folders=frozenset({"tools/**", "memory/**", f"{skills_dir(spec)}/**"}),
         blobs=frozenset(blobs - texts),
-        elsewhere=frozenset(f"{folder}/{what}" for folder in shared for what in ("SKILL.md", "**")),
+        elsewhere=frozenset(f"{folder}/SKILL.md" for folder in shared),
     ).without(files.found)
     if need:
+        return need
+    # Only a folder that is a skill is listed; a path such as /usr is none.
+    shared = [folder for folder in shared if files.text(f"{folder}/SKILL.md") is not None]
+    if need := Need(elsewhere=frozenset(f"{folder}/**" for folder in shared)).without(files.found):
         return need
     found = frozenset(f"tools/{name}" for name in files.names("tools/**") if not name.endswith("/"))
     attached = {f"{folder}/{name}" for folder in shared for name in skill_files.bundled(files.names(f"{folder}/**"))}
@@ -48,4 +52,6 @@ def _tool_files(spec: dict[str, Any]) -> list[str]:
 def script_of(command: str) -> str | None:
     """The file a command names, if it is one beside the agent: `./tools/x.sh --fast` → `./tools/x.sh`."""
     first = command.split(maxsplit=1)[0] if command.strip() else ""
+    if "://" in first:
+        return None
     return first if first.startswith(("./", "../")) or ("/" in first and not first.startswith("/")) else None
