@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from duragent.agent import Agent, Origin
 from duragent.errors import FetchFailed, InvalidAgent, NotFound
-from duragent.formats import FORMATS, detect, open_format
+from duragent.formats import FORMATS, Format, detect, open_format
 from duragent.formats.shape import Absent, Blob, Entry, File, Files, Need, Parsed, Problem, absence, failed, is_address
 from duragent.reading import Disk
 
@@ -64,52 +64,62 @@ def examine(path: str | os.PathLike[str], *, fetch: Fetch | None = None) -> Exam
     root, entry = _locate(given)
     disk = Disk(root)
     found = _first_look(disk, entry)
-    if isinstance(listing := found[""], Absent) and not entry:
-        return Examined(given, "", "", None, (absence("error", given, listing, file=given, line=1, column=1, at=""),))
-    if not entry and {"agent.yaml", "agent.yml"} <= set(_names(found)):
-        return Examined(given, "", "", None, (_two_manifests(given, disk, found),))
-    if not entry and not any(name in _MANIFESTS for name in _names(found)):
-        below = list(islice(_find_below(root), 6))
-        if len(below) == 1 and os.path.isfile(below[0]):
-            return replace(examine(below[0], fetch=fetch), path=given)
-        if below:
-            return Examined(given, "", "", None, (_several(given, below),))
+    if not entry:
+        listing = found[""]
+        if isinstance(listing, Absent):
+            return _no_agent(given, absence("error", given, listing, file=given, line=1, column=1, at=""))
+        if {"agent.yaml", "agent.yml"} <= set(_names(found)):
+            return _no_agent(given, _two_manifests(disk, found))
+        if not any(name in _MANIFESTS for name in _names(found)):
+            below = list(islice(_find_below(root), 6))
+            if len(below) == 1 and os.path.isfile(below[0]):
+                return replace(examine(below[0], fetch=fetch), path=given)
+            if below:
+                return _no_agent(given, _several(given, below))
     files = Files(entry, found, _name(root, entry))
     claimed = detect(files)
     if len(claimed) != 1:
-        problem = _unclaimed(files, claimed)
-        return Examined(given, "", "", None, _shown(disk, [*disk.notes, problem]))
+        return _no_agent(given, *_shown(disk, [*disk.notes, _unclaimed(files, claimed)]))
     ((name, why),) = claimed.items()
-    format = open_format(name)
-    looker = _Looker(disk, fetch)
+    parsed = _ask(open_format(name), files, found, _Looker(disk, fetch))
+    problems = _shown(disk, [*disk.notes, *parsed.problems, *_time_zones(parsed.agent)])
+    if parsed.agent is None or failed(problems):
+        return Examined(given, name, why, None, problems)
+    return Examined(given, name, why, _placed(parsed.agent, name, given, disk, found), problems)
+
+
+def _no_agent(given: str, *problems: Problem) -> Examined:
+    """What there is to say about a path that no format, or more than one, claims."""
+    return Examined(given, "", "", None, problems)
+
+
+def _ask(format: Format, files: Files, found: dict[str, Entry], looker: "_Looker") -> Parsed:
+    """Ask the format, look up what it needs, and ask again, until it has seen enough. `files` holds `found`."""
     again: Callable[[Files], Parsed | Need] = format.parse
     for _round in range(MAX_ROUNDS):
         answer = again(files)
         if not isinstance(answer, Need):
-            break
+            return answer
         found |= looker.look(answer.without(found))
         again = answer.then or format.parse
-    else:
-        problem = Problem("error", entry, 1, 1, "", "it asks for more and more files", "it may inherit too deeply")
-        return Examined(given, name, why, None, _shown(disk, [problem]))
-    problems = _shown(disk, [*disk.notes, *answer.problems, *_time_zones(answer.agent)])
-    if answer.agent is None or failed(problems):
-        return Examined(given, name, why, None, problems)
-    agent = answer.agent
-    own = {
-        f"skills[{n}]": Origin(skill.path, 1, 1) for n, skill in enumerate(agent.skills) if not is_address(skill.path)
-    }
-    places = own | dict(agent.origins)
+    text, hint = "it asks for more and more files", "it may inherit too deeply"
+    return Parsed(None, (Problem("error", files.entry, 1, 1, "", text, hint),))
+
+
+def _placed(agent: Agent, format: str, given: str, disk: Disk, found: Mapping[str, Entry]) -> Agent:
+    """The agent with where it came from, in paths that a person would type."""
+    local = {n: skill.path for n, skill in enumerate(agent.skills) if not is_address(skill.path)}
+    places = {f"skills[{n}]": Origin(path, 1, 1) for n, path in local.items()} | dict(agent.origins)
+    shown = {file: _show(disk, file) for file in {origin.file for origin in places.values()}}
     source = replace(
         agent.source,
-        format=name,
+        format=format,
         path=given,
         files=tuple(sorted(path for path, entry in found.items() if isinstance(entry, File | Blob))),
         fingerprint=fingerprint(found),
     )
-    shown = {file: _show(disk, file) for file in {origin.file for origin in places.values()}}
     origins = {key: Origin(shown[origin.file], origin.line, origin.column) for key, origin in places.items()}
-    return Examined(given, name, why, replace(agent, source=source, origins=origins), problems)
+    return replace(agent, source=source, origins=origins)
 
 
 def _time_zones(agent: Agent | None) -> Iterator[Problem]:
@@ -207,7 +217,7 @@ def _may_be_manifest(name: str, names: Iterable[str]) -> bool:
     return name.endswith((".yaml", ".yml", ".json")) and not any(each in _MANIFESTS for each in names)
 
 
-def _two_manifests(given: str, disk: Disk, found: Mapping[str, Entry]) -> Problem:
+def _two_manifests(disk: Disk, found: Mapping[str, Entry]) -> Problem:
     candidates = []
     for name in ("agent.yaml", "agent.yml"):
         claimed = detect(Files(name, found, name))
@@ -282,11 +292,9 @@ class _Looker:
         # Loaded by name: TLS and HTTP cost 30 ms, and hardly any agent has a base behind a URL.
         fetch = self.fetch or import_module("duragent.fetch").fetch
         try:
-            return File(fetch(url).decode("utf-8-sig").replace("\r\n", "\n"))
+            return self.disk.decode(url, fetch(url))
         except FetchFailed as error:
             return Absent("refused", str(error))
-        except UnicodeDecodeError:
-            return Absent("encoding")
 
 
 def registries() -> list[Path]:

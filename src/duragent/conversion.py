@@ -100,8 +100,6 @@ def _fill(stage: Path, rendered: Rendered, agent: Agent) -> None:
         # NUL and lone surrogates, which only escapes in YAML can make, have no place in a text file; reading back
         # will name the change.
         place.write_bytes(text.replace("\x00", "\ufffd").encode("utf-8", "backslashreplace"))
-        if name in rendered.executable:
-            place.chmod(0o755)
     for name, origin in rendered.copies.items():
         found = disk.raw(origin, inside=not leaves(normal(origin)))
         if isinstance(found, Absent):

@@ -36,7 +36,7 @@ class Disk:
         if isinstance(found, Absent):
             return found
         data, executable = found
-        return self._decode(name, data, executable)
+        return self.decode(name, data, executable)
 
     def blob(self, name: str, *, inside: bool = True) -> Entry:
         """A file of which only the digest matters. Outside of the folder it must be no link."""
@@ -146,7 +146,8 @@ class Disk:
             return Absent("changed")
         return data, bool(about.st_mode & 0o111)
 
-    def _decode(self, name: str, data: bytes, executable: bool) -> Entry:
+    def decode(self, name: str, data: bytes, executable: bool = False) -> Entry:
+        """Bytes as text, or why they are none. What is odd about them is noted."""
         bom = data.startswith(b"\xef\xbb\xbf")
         if bom:
             data = data[3:]

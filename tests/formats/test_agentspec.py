@@ -611,7 +611,7 @@ def test_a_base_that_is_not_text_is_an_error(tmp_path: Path) -> None:
     assert (problem.level, problem.file, problem.text) == (
         "error",
         "https://a.test/p.agent",
-        "https://a.test/p.agent is not UTF-8 text",
+        "https://a.test/p.agent is not UTF-8 text (it looks like UTF-16)",
     )
 
 

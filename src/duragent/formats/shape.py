@@ -136,7 +136,6 @@ class Rendered(Struct, frozen=True):
     entry: str
     files: Mapping[str, str]
     copies: Mapping[str, str] = {}
-    executable: frozenset[str] = frozenset()
     notes: Mapping[str, str] = {}
 
 
