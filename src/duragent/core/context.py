@@ -7,6 +7,8 @@ role slot (agentdir) speaks inside our frame: its boundaries, answer format and 
 from msgspec import Struct
 
 from duragent.agent import Agent, PromptPart, sentence, spoken
+from duragent.core.policy import ToolSpec
+from duragent.core.session import Message
 
 
 class Block(Struct, frozen=True):
@@ -15,6 +17,20 @@ class Block(Struct, frozen=True):
     kind: str
     text: str
     path: str | None = None
+
+
+class Request(Struct):
+    """Everything a model is shown, before a provider's dialect. `system` and `tools` stay the same from call to
+    call, so that provider caches hit; `stamp` (date and time) changes and goes last."""
+
+    system: str
+    messages: list[Message]
+    tools: tuple[ToolSpec, ...] = ()
+    notice: str = ""  # how many earlier messages are not shown
+    stamp: str = ""
+    tokens: int = 0  # estimate of the whole request, with its margin
+    temperature: float | None = None
+    max_output_tokens: int | None = None
 
 
 _WORK = (

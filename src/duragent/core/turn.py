@@ -1,0 +1,236 @@
+"""What should happen next? One pure function; the engine does whatever it answers.
+
+There is no other way to resume. After a crash the engine folds the log and asks the same question: a call that
+is `started` here was started by a process that is gone, because a live engine never asks while a tool runs.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Literal
+
+from msgspec import Struct
+
+from duragent.agent import Agent
+from duragent.core.events import Outcome, StopReason, ToolCall
+from duragent.core.policy import ToolSpec, command, digest, judge
+from duragent.core.session import Call, Session
+
+Limit = Literal["rounds", "session_steps", "cost", "background"]
+
+
+class CallModel(Struct, frozen=True):
+    """Ask the model."""
+
+
+class RunTools(Struct, frozen=True):
+    """Run these calls, at the same time if there is more than one."""
+
+    calls: tuple[ToolCall, ...]
+
+
+class AskApproval(Struct, frozen=True):
+    """Put a question to the person."""
+
+    call_id: str
+    command: str
+    digest: str = ""
+    rule: str | None = None
+
+
+class CloseCall(Struct, frozen=True):
+    """Give a call its result without running it."""
+
+    call_id: str
+    outcome: Outcome
+    content: str
+
+
+class StopTurn(Struct, frozen=True):
+    reason: StopReason
+    message: str
+
+
+class Wait(Struct, frozen=True):
+    """Somebody outside must act first: decide these, or come back."""
+
+    call_ids: tuple[str, ...]
+
+
+class WaitUntil(Struct, frozen=True):
+    at: datetime
+
+
+class Rest(Struct, frozen=True):
+    """Nothing is owed to anyone."""
+
+
+Step = CallModel | RunTools | AskApproval | CloseCall | StopTurn | Wait | WaitUntil | Rest
+_REST, _CALL_MODEL = Rest(), CallModel()
+
+
+def next_step(
+    agent: Agent,
+    session: Session,
+    now: datetime,
+    tools: Mapping[str, ToolSpec] | None = None,
+    alone_since: datetime | None = None,
+) -> Step:
+    """The next step. `alone_since` is when the last follower left, if nobody has been looking since."""
+    if session.status == "completed":
+        return _REST
+    if session.status == "paused" and (session.owes_answer or session.open_calls):
+        return Wait(session.waiting)
+    if session.open_calls:
+        return _about_calls(agent, session, tools or {})
+    if session.question is not None:
+        if session.question.stage == "asked":
+            return Wait((session.question.id,))
+        return _refused(session.question.id)
+    if not session.owes_answer:
+        return _REST
+    if session.failed and (step := _after_failure(agent, session)):
+        return step
+    if (step := reached(agent, session)) or (step := _alone_too_long(agent, session, now, alone_since)):
+        return step
+    return _debounced(agent, session, now) or _CALL_MODEL
+
+
+def _about_calls(agent: Agent, session: Session, tools: Mapping[str, ToolSpec]) -> Step:
+    """Calls are worked off in their order; those that may all run, and side by side, go together."""
+    for call in session.open_calls.values():
+        if call.stage == "started":
+            return _cut_off(call, tools.get(call.call.tool_name))
+    first: Call = next(iter(session.open_calls.values()))
+    if session.interrupted_by and first.stage in ("new", "asked"):
+        text = "This call was not run: the person wrote a new message first."
+        return CloseCall(first.call.call_id, "skipped", text)
+    verdicts = _judge_all(agent, session, tools)
+    step = verdicts[first.call.call_id]
+    together = [step.calls[0] for step in verdicts.values() if isinstance(step, RunTools)]
+    side_by_side = len(together) == len(verdicts) > 1 and all(tools[call.tool_name].parallel_safe for call in together)
+    if side_by_side:
+        return RunTools(tuple(together[: agent.limits.parallel_tasks or len(together)]))
+    return step
+
+
+def _judge_all(agent: Agent, session: Session, tools: Mapping[str, ToolSpec]) -> dict[str, Step]:
+    """What each open call needs, up to the first that does not simply run."""
+    verdicts: dict[str, Step] = {}
+    for call_id, call in session.open_calls.items():
+        verdicts[call_id] = step = _about(agent, session, call, tools.get(call.call.tool_name))
+        if not isinstance(step, RunTools):
+            break
+    return verdicts
+
+
+def _about(agent: Agent, session: Session, opened: Call, spec: ToolSpec | None) -> Step:
+    call = opened.call
+    if opened.stage == "asked":
+        return Wait((call.call_id,))
+    if opened.stage == "denied":
+        return CloseCall(call.call_id, "interrupted" if opened.in_doubt else "refused", _denial(opened))
+    if spec is None:
+        return CloseCall(call.call_id, "error", f"There is no tool called {call.tool_name!r}.")
+    if call.malformed is not None or not isinstance(call.arguments, dict):
+        text = f"The arguments are no JSON object: {(call.malformed or 'nothing')[:500]}"
+        return CloseCall(call.call_id, "error", text)
+    if opened.stage == "approved":
+        return RunTools((call,))
+    verdict = judge(agent.policy, spec, call)
+    if verdict.verdict == "deny":
+        return CloseCall(call.call_id, "refused", f"The owner's policy forbids this call ({verdict.rule}).")
+    exactly = digest(call)
+    if verdict.verdict == "allow" or exactly in session.grants:
+        return RunTools((call,))
+    return AskApproval(call.call_id, command(call), exactly, verdict.rule)
+
+
+def _denial(opened: Call) -> str:
+    reason = f": {opened.reason}" if opened.reason else "."
+    if opened.in_doubt:
+        return f"This call was cut off and its outcome is unknown. The person chose not to run it again{reason}"
+    return f"The person refused this call{reason}"
+
+
+def _cut_off(opened: Call, spec: ToolSpec | None) -> Step:
+    """A call that was running when the process ended."""
+    call = opened.call
+    if spec is not None and spec.effect in ("pure", "repeatable"):
+        return RunTools((call,))
+    if spec is not None and spec.effect == "once":
+        text = f"{command(call)} was cut off; it may have happened. Run it again?"
+        return AskApproval(call.call_id, text, digest(call), "outcome unknown")
+    text = "The runtime stopped while this tool ran. Its outcome is unknown: look before you try again."
+    return CloseCall(call.call_id, "interrupted", text)
+
+
+def _after_failure(agent: Agent, session: Session) -> Step | None:
+    """A tool broke. What happens then is the agent's `on_error`; `retry` has been tried by the engine."""
+    if agent.limits.on_error == "fail":
+        return StopTurn("tool_failed", "A tool failed, and this agent stops when one does.")
+    if agent.limits.on_error == "ask":
+        return AskApproval(f"failed:{session.failed}", "A tool failed. Let the agent go on?")
+    return None
+
+
+def reached(agent: Agent, session: Session, next_usd: float = 0.0) -> Step | None:
+    """The limit that forbids another model call which may cost `next_usd`, if there is one."""
+    limits = agent.limits
+    if _spent(session, "rounds", session.rounds, limits.rounds):
+        return _exceeded(agent, session, "rounds", f"it has asked the model {session.rounds} times in this turn")
+    if _spent(session, "session_steps", session.steps, limits.session_steps):
+        return _exceeded(agent, session, "session_steps", f"this session has taken {session.steps} steps")
+    if limits.cost_usd is not None:
+        allowed = limits.cost_usd * (1 + session.granted.get("cost", 0))
+        used = session.spent.committed_usd
+        if used + next_usd > allowed or used >= allowed:
+            what = f"this session has used ${used:.4f} of ${allowed:.4f}"
+            more = f", and the next call may cost ${next_usd:.4f}" if next_usd else ""
+            return _exceeded(agent, session, "cost", what + more)
+    return None
+
+
+def _spent(session: Session, limit: str, used: int, allowed: int | None) -> bool:
+    return allowed is not None and used >= allowed * (1 + session.granted.get(limit, 0))
+
+
+def _exceeded(agent: Agent, session: Session, limit: Limit, what: str) -> Step:
+    if agent.limits.on_exceed == "ask":
+        return AskApproval(f"{limit}:{session.seq}", f"A limit is reached: {what}. Go on?")
+    return StopTurn(limit, f"Stopped at a limit: {what}. Write again to go on in a new turn.")
+
+
+def _refused(question: str) -> Step:
+    kind = question.partition(":")[0]
+    if kind == "failed":
+        return StopTurn("tool_failed", "A tool failed, and the person chose to stop.")
+    stop: dict[str, StopReason] = {"session_steps": "session_steps", "cost": "cost", "background": "background"}
+    return StopTurn(stop.get(kind, "rounds"), "Stopped at a limit: the person chose not to go on.")
+
+
+def _alone_too_long(agent: Agent, session: Session, now: datetime, alone_since: datetime | None) -> Step | None:
+    seconds = agent.limits.background_seconds
+    if seconds is None or alone_since is None:
+        return None
+    allowed = timedelta(seconds=seconds * (1 + session.granted.get("background", 0)))
+    if now - max(alone_since, _when(session.turn_at) or alone_since) < allowed:
+        return None
+    return _exceeded(agent, session, "background", f"it has run for {seconds} s with nobody there")
+
+
+def _debounced(agent: Agent, session: Session, now: datetime) -> Step | None:
+    """In a chat, wait until the person has stopped typing."""
+    if session.gateway is None or session.rounds or agent.access is None:
+        return None
+    debounce, at = agent.access.groups.queue.debounce, _when(session.wanted_at)
+    if not debounce.enabled or at is None:
+        return None
+    quiet = at + timedelta(milliseconds=debounce.window_ms)
+    return WaitUntil(quiet) if at <= now < quiet else None
+
+
+def _when(timestamp: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(timestamp)
+    except ValueError:
+        return None
