@@ -11,28 +11,54 @@ from pathlib import Path
 if __package__ in (None, ""):  # `python bench`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import fuzz, loading, startup, table, workspace
+from bench import fuzz, loading, plot, sessions, startup, table, workspace
 
-WORKLOADS: dict[str, Callable[[bool], Iterator[table.Row]]] = {
+Workload = Callable[[bool], Iterator[table.Row]]
+FORMATS: dict[str, Workload] = {
     "loading": loading.run,
     "workspace": workspace.run,
     "startup": startup.run,
     "fuzz": fuzz.run,
 }
+GROUPS: dict[str, dict[str, Workload]] = {"formats": FORMATS, "sessions": sessions.WORKLOADS}
+PLOT = Path(__file__).resolve().parents[1] / "docs" / "performance.png"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    wanted = options.only or list(GROUPS)
+    missed = False
+    for group, workloads in GROUPS.items():
+        names = [name for name in workloads if name in wanted or group in wanted]
+        rows: list[table.Row] = []
+        for name in names:
+            print(f"{name} …", file=sys.stderr, flush=True)
+            rows.extend(workloads[name](options.quick))
+        if rows:
+            show(group, rows, quick=options.quick, complete=len(names) == len(workloads))
+        missed = missed or any(row.ok is False for row in rows)
+    return 1 if missed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds: a minute instead of several")
-    parser.add_argument("--only", choices=list(WORKLOADS), action="append", help="run one workload (may be repeated)")
-    options = parser.parse_args(arguments)
-    rows: list[table.Row] = []
-    for name in options.only or WORKLOADS:
-        print(f"{name} …", file=sys.stderr, flush=True)
-        rows.extend(WORKLOADS[name](options.quick))
-    table.keep(rows, quick=options.quick)
-    print(table.as_markdown(rows), end="")
-    return 1 if any(row.ok is False for row in rows) else 0
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: minutes instead of a quarter of an hour")
+    names = [*GROUPS, *(name for group in GROUPS.values() for name in group)]
+    parser.add_argument("--only", choices=names, action="append", help="one workload, or a group (may be repeated)")
+    return parser
+
+
+def show(group: str, rows: Sequence[table.Row], *, quick: bool, complete: bool) -> None:
+    """Print the rows and keep them; the plot in the documents is only replaced by a full run."""
+    if group == "formats":
+        table.keep(rows, quick=quick)
+        print(table.as_markdown(rows))
+        return
+    table.keep(rows, quick=quick, name="sessions", head=table.FLOOR_HEAD)
+    print(table.as_markdown(rows, table.FLOOR_HEAD))
+    path = PLOT if complete and not quick else table.OUT / PLOT.name
+    if plot.draw(rows, path, table.machine()):
+        print(f"{path} shows how much of what is allowed is used.", file=sys.stderr)
 
 
 if __name__ == "__main__":

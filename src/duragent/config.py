@@ -1,17 +1,40 @@
 """Workspace settings (duragent.yaml): where things live, keys by the name of their variable, what to serve.
 
-Knows what the file may say and how `${NAME}` is filled in. Does not act on any of it.
+Knows what the file may say, how `${NAME}` is filled in and where the file is looked for. Does not act on any of
+it: `load_config` gives the settings as one frozen value, and whoever composes a program uses them.
+
+Adding a setting: a line in `CONFIG`, a field in `Config` as soon as something acts on it, docs/configuration.md.
 """
 
 import os
 import re
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
-from duragent.formats.fields import Anything, Field, Flag, Integer, ListOf, MapOf, OneOf, Section, Text, document
-from duragent.formats.reader import Reader, read_yaml
-from duragent.formats.shape import Absent, File, Problem, absence
+from msgspec import Struct
+
+from duragent.errors import InvalidAgent, NotFound
+from duragent.formats.fields import (
+    Either,
+    Field,
+    Flag,
+    Integer,
+    ListOf,
+    MapOf,
+    Number,
+    OneOf,
+    Section,
+    Text,
+    document,
+)
+from duragent.formats.reader import BAD, Reader, read_yaml
+from duragent.formats.shape import Absent, Entry, File, Problem, absence
+from duragent.formats.yaml import Node
 from duragent.reading import Disk
+
+NAME = "duragent.yaml"
 
 _service = {
     "path": Field(Text(empty=False), "Folder, for files."),
@@ -23,6 +46,20 @@ _gateway = Section(
         "bot_token": Field(Text(empty=False), "Its token, as ${NAME}.", required=True),
     }
 )
+
+
+class _Prices(ListOf):
+    """Input, output, and what is cached, in this order."""
+
+    wanted = "two or three numbers"
+
+    def read(self, node: Node, path: str, reader: Reader) -> Any:
+        found = super().read(node, path, reader)
+        return found if found is BAD or len(found) in (2, 3) else reader.wrong(node, path, self.wanted)
+
+    def schema(self) -> dict[str, Any]:
+        return super().schema() | {"minItems": 2, "maxItems": 3}
+
 
 CONFIG = Section(
     {
@@ -144,7 +181,21 @@ CONFIG = Section(
             ),
             "Which agent answers which chat; the first that matches.",
         ),
-        "prices": Field(MapOf(Anything()), "USD per million tokens by model, over the built-in table."),
+        "prices": Field(
+            MapOf(
+                Either(
+                    map=Section(
+                        {
+                            "input": Field(Number(0), "Of what the model is shown.", required=True),
+                            "output": Field(Number(0), "Of what it says.", required=True),
+                            "cached": Field(Number(0), "Of what the provider had kept; default: as input."),
+                        }
+                    ),
+                    list=_Prices(Number(0)),
+                )
+            ),
+            "USD per million tokens by model, over the built-in table.",
+        ),
     }
 )
 
@@ -179,20 +230,98 @@ def _fill(match: re.Match[str], *, environment: Mapping[str, str], reader: Reade
     return match["default"]
 
 
+class Config(Struct, frozen=True):
+    """The settings of a workspace, paths made whole. `file` is None where there is no duragent.yaml."""
+
+    workspace: Path
+    agents_dir: Path
+    sessions_dir: Path
+    file: Path | None = None
+    ttl_hours: int = 168
+    compaction: Literal["discard", "archive", "disabled"] = "discard"
+    prices: Mapping[str, Any] = {}
+
+
+def load_config(start: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
+    """The settings for whoever works in `start`: of the nearest duragent.yaml there or above, else the defaults.
+
+    Raises `InvalidAgent` with every problem of the file.
+    """
+    here = Path(os.path.abspath(start or Path.cwd()))
+    environment = os.environ if environ is None else environ
+    file = find_config(here, environment)
+    if file is None:
+        return _settings({}, here, None)
+    shown = file.name if file.parent == here else str(file)
+    entry = Disk(str(file.parent)).text(file.name, inside=False)
+    if not isinstance(entry, File):
+        raise InvalidAgent(shown, _unreadable(shown, entry))
+    found, reader = _read(shown, entry.text, environment)
+    if found.get("services", {}).get("session", {}).get("backend") == "postgres":
+        text = "this build keeps sessions in files; postgres comes with a later version"
+        place = reader.position("services.session.backend")
+        reader.error(place, "services.session.backend", text, "write `backend: files`")
+    if errors := [problem for problem in reader.problems if problem.level == "error"]:
+        raise InvalidAgent(shown, errors)
+    return _settings(found, file.parent, file)
+
+
+def find_config(here: Path, environment: Mapping[str, str]) -> Path | None:
+    """The duragent.yaml of this folder or of the nearest one above; never from above the home folder."""
+    home = environment.get("HOME")
+    for folder in (here, *here.parents):
+        if os.path.lexists(folder / NAME):
+            return folder / NAME
+        if home and folder == Path(home):
+            break
+    return None
+
+
+def _settings(found: Mapping[str, Any], root: Path, file: Path | None) -> Config:
+    workspace = _place(root, found.get("workspace", CONFIG.fields["workspace"].default))
+    session = found.get("services", {}).get("session", {})
+    rules = found.get("sessions", {})
+    agents, sessions = found.get("agents_dir"), session.get("path")
+    return Config(
+        workspace,
+        _place(root, agents) if agents else workspace / "agents",
+        _place(root, sessions) if sessions else workspace / "sessions",
+        file,
+        rules.get("ttl_hours", 168),
+        rules.get("compaction", "discard"),
+        found.get("prices", {}),
+    )
+
+
+def _place(root: Path, path: str) -> Path:
+    """A path as it was meant: relative to the file that says it, with `~` for the home folder."""
+    try:
+        return Path(os.path.normpath(root / Path(path).expanduser()))
+    except RuntimeError:
+        raise NotFound(f"{path}: nobody knows whose home folder this is; write the whole path") from None
+
+
 def examine_config(path: str, environment: Mapping[str, str]) -> tuple[Problem, ...]:
     """Everything that is wrong with the duragent.yaml at `path`."""
     disk = Disk(os.path.dirname(path) or ".")
     entry = disk.text(os.path.basename(path), inside=False)
     if not isinstance(entry, File):
-        why = entry if isinstance(entry, Absent) else Absent("folder")
-        return (absence("error", path, why, file=path, line=1, column=1, at=""),)
+        return _unreadable(path, entry)
     return check_config(path, entry.text, environment)
+
+
+def _unreadable(path: str, entry: Entry) -> tuple[Problem, ...]:
+    why = entry if isinstance(entry, Absent) else Absent("folder")
+    return (absence("error", path, why, file=path, line=1, column=1, at=""),)
 
 
 def check_config(file: str, text: str, environment: Mapping[str, str]) -> tuple[Problem, ...]:
     """Everything that is wrong with a duragent.yaml."""
+    return tuple(_read(file, text, environment)[1].problems)
+
+
+def _read(file: str, text: str, environment: Mapping[str, str]) -> tuple[Mapping[str, Any], Reader]:
     reader = Reader(file)
     node = read_yaml(reader, interpolate(text, environment, reader), "1.2")
-    if node is not None:
-        CONFIG.read(node, "", reader)
-    return tuple(reader.problems)
+    found = CONFIG.read(node, "", reader) if node is not None else {}
+    return (found if isinstance(found, dict) else {}), reader

@@ -1,7 +1,10 @@
 """The command line. One module per group of commands, loaded when one of them is called.
 
 Prints what a person wants to read; `--format json` what a program does. Exit codes: 0 fine, 1 problems,
-2 wrong usage. No traceback ever reaches a person.
+2 wrong usage, 3 a person must decide first, 130 stopped. No traceback ever reaches a person.
+
+Adding a command: a function `<name>_command` in a module here (`<group>_<name>_command` inside a group), and a
+line in `COMMANDS` or `GROUPS`.
 """
 
 import json
@@ -9,22 +12,56 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 
 from duragent import __version__
 from duragent.errors import DuragentError
 
-COMMANDS = {
+Table = Mapping[str, tuple[str, str]]
+
+COMMANDS: Table = {
+    "init": ("duragent.cli.agents", "Make this folder a workspace with a first agent."),
+    "agent": ("", "Create and list the agents of the workspace."),
+    "run": ("duragent.cli.running", "Let an agent answer one prompt, without a terminal."),
+    "chat": ("duragent.cli.chatting", "Talk with an agent."),
+    "attach": ("duragent.cli.chatting", "Come back to a session."),
+    "session": ("", "List, read, resume, fork, export and delete sessions."),
     "validate": ("duragent.cli.checking", "Say everything that is wrong with agent files."),
     "show": ("duragent.cli.showing", "Print the effective agent, or its prompt."),
     "hash": ("duragent.cli.hashing", "Print an agent's fingerprints."),
     "convert": ("duragent.cli.converting", "Write an agent in another format."),
     "schema": ("duragent.cli.schemas", "Print a JSON Schema for editors."),
+}
+GROUPS: Mapping[str, Table] = {
+    "agent": {
+        "create": ("duragent.cli.agents", "Write a new agent from a template."),
+        "list": ("duragent.cli.agents", "List the agents of the workspace."),
+    },
+    "session": {
+        "list": ("duragent.cli.sessions", "List sessions, the newest first."),
+        "show": ("duragent.cli.sessions", "Say how a session stands."),
+        "log": ("duragent.cli.sessions", "Print what happened, event by event."),
+        "resume": ("duragent.cli.resuming", "Carry interrupted turns to their end."),
+        "approve": ("duragent.cli.resuming", "Decide what a session asks."),
+        "fork": ("duragent.cli.keeping", "Start a new session from the beginning of another."),
+        "export": ("duragent.cli.keeping", "Write a session as Markdown or JSON."),
+        "delete": ("duragent.cli.keeping", "Delete a session and its files."),
+    },
+}
+_EXAMPLES = {
+    "agent": """\b
+duragent agent create reviewer --provider anthropic
+duragent agent create helper --format agentmd
+duragent agent list""",
+    "session": """\b
+duragent session list
+duragent session log 01JABC
+duragent session resume --all""",
 }
 
 
@@ -32,21 +69,27 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 
 class Lazy(click.Group):
-    """Knows the commands by name and imports only the one that is called."""
+    """Knows the commands of its table by name and imports only the one that is called."""
+
+    def __init__(self, *args: Any, table: Table = COMMANDS, prefix: str = "", **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.table, self.prefix = table, prefix
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self.table)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
+        if name not in self.table:
             return None
-        module = import_module(COMMANDS[name][0])
-        command: click.Command = getattr(module, f"{name}_command")
+        module, about = self.table[name]
+        if not module:
+            return Lazy(name, table=GROUPS[name], prefix=f"{name}_", help=f"{about}\n\n{_EXAMPLES[name]}")
+        command: click.Command = getattr(import_module(module), f"{self.prefix}{name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+            formatter.write_dl([(name, about) for name, (_, about) in self.table.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -54,7 +97,7 @@ class Lazy(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            close = get_close_matches(args[0], COMMANDS, 1)
+            close = get_close_matches(args[0], self.table, 1)
             hint = f" Did you mean `{close[0]}`?" if close else ""
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx) from error
 
@@ -62,17 +105,20 @@ class Lazy(click.Group):
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="duragent %(version)s")
 def main() -> None:
-    """Agents are files: check them, show them, convert them.
+    """Agents are files: check them, talk with them, and lose nothing that was said.
 
     \b
+    duragent init                         a workspace with a first agent
+    duragent chat --agent assistant       talk with it; Ctrl-D leaves, `duragent attach` comes back
+    duragent run assistant "Say hello."   one answer, for scripts
     duragent validate examples            every problem of every agent below
-    duragent show researcher.agent        the agent after inheritance and defaults
     duragent convert researcher.agent --to duragent --output out
     """
 
 
 def run() -> None:
     """The whole program: what goes wrong becomes one line on stderr and an exit code."""
+    sys.excepthook = _unexpected
     try:
         code = main.main(standalone_mode=False)
         sys.stdout.flush()
@@ -91,6 +137,16 @@ def run() -> None:
     except OSError as error:
         say(f"{click.style('error', fg='red', bold=True)}  {_os_error(error)}", err=True)
         sys.exit(1)
+
+
+def _unexpected(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """The last word about a mistake of ours. Whoever mends it asks for the trace."""
+    if os.environ.get("DURAGENT_DEBUG"):
+        sys.__excepthook__(kind, error, trace)
+        return
+    what = clean(f"{kind.__name__}: {error}")
+    hint = "Nothing that was acknowledged is lost. DURAGENT_DEBUG=1 shows where it happened."
+    say(f"{click.style('error', fg='red', bold=True)}  this is a mistake in duragent itself: {what}. {hint}", err=True)
 
 
 def _os_error(error: OSError) -> str:
@@ -113,8 +169,19 @@ def _finite(value: Any) -> Any:
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print what may hold a stranger's text; only our own colours get through."""
-    click.echo(_UNPRINTABLE.sub(_escaped, text), err=err, nl=nl)
+    """Print what may hold a stranger's text; only our own colours get through, and none where nobody sees them."""
+    click.echo(_UNPRINTABLE.sub(_escaped, text), err=err, nl=nl, color=False if plain() else None)
+
+
+def plain() -> bool:
+    """Whether colours, spinners and questions are unwelcome wherever the output goes."""
+    return any(os.environ.get(name) for name in ("CI", "NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+def on_terminal(stream: TextIO | None = None) -> bool:
+    """Whether a person looks at this stream (standard output, if none is named)."""
+    stream = stream or sys.stdout
+    return not os.environ.get("CI") and not stream.closed and stream.isatty()
 
 
 def clean(text: str, *, lines: bool = False) -> str:
@@ -157,6 +224,11 @@ def existing(path: str) -> str:
 def config_problems(path: str) -> Any:
     """What is wrong with a workspace's settings. Their table is loaded only where there are some."""
     return import_module("duragent.config").examine_config(path, os.environ)
+
+
+def open_transport() -> Any:
+    """The connections that models share. Loaded only for models that are reached over HTTP."""
+    return import_module("duragent.models.http").Transport()
 
 
 _SECRET = re.compile(r"(?:token|key|secret|passw(?:or)?d|cookie|authorization|credential)s?", re.IGNORECASE)

@@ -10,7 +10,7 @@ from msgspec import NODEFAULT, Struct, structs, to_builtins
 from duragent.agent import META, Agent, Json, Origin
 from duragent.agentfiles import load
 from duragent.cli import clean, echo_json, existing, masked, output_format, say
-from duragent.core.context import assemble
+from duragent.core.prompt import assemble
 from duragent.formats.write import dump_yaml
 
 

@@ -13,7 +13,7 @@ it stays in the file, counts in `seq`, and changes nothing.
 from typing import Any, Literal
 from zlib import crc32
 
-from msgspec import DecodeError, Struct
+from msgspec import DecodeError, Struct, convert, to_builtins
 from msgspec.json import Decoder, Encoder
 
 Json = Any
@@ -28,9 +28,9 @@ StopReason = Literal[
 class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
     """Tokens of one answer. `cached_tokens` are those of the prompt that the provider had kept."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
     cached_tokens: int = 0
 
 
@@ -228,6 +228,27 @@ def render_entry(entry: Entry) -> bytes:
         return event.line
     body = b'{"seq":%d,"timestamp":"%b",%b' % (entry.seq, entry.timestamp.encode(), _encode(event)[1:-1])
     return b'%b,"crc":"%08x"}' % (body, crc32(body))
+
+
+def seal(seq: int, timestamp: str, event: Event) -> tuple[Entry, bytes]:
+    """An event with its place, and its line. Half a surrogate pair, which no file can hold, becomes `\ufffd`."""
+    entry = Entry(seq, timestamp, event)
+    try:
+        return entry, render_entry(entry)
+    except UnicodeEncodeError:
+        whole = convert(_mended(to_builtins(event)), type(event))
+        entry = Entry(seq, timestamp, whole)
+        return entry, render_entry(entry)
+
+
+def _mended(value: Json) -> Json:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_mended(name): _mended(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mended(each) for each in value]
+    return value
 
 
 def parse_entry(line: bytes) -> Entry:

@@ -5,7 +5,6 @@ long session as in a short one. Knows nothing of disks, clocks and models. Whate
 never fails: an event that fits nowhere changes nothing.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -19,7 +18,7 @@ REMEMBERED_IDS = 4096
 SILENT_MESSAGES = 200
 
 
-class Call(Struct, gc=False):
+class Call(Struct, omit_defaults=True, gc=False):
     """One call and how far it is. `content` is what the model sees as its result once the stage is `done`."""
 
     call: ev.ToolCall
@@ -34,7 +33,7 @@ class Call(Struct, gc=False):
     content: str = ""
 
 
-class Message(Struct, gc=False):
+class Message(Struct, omit_defaults=True, gc=False):
     """One thing that was said. An answer carries its calls, and each call its own result, so that the two
     can never be parted. `wire` keeps the provider's encoding (`dialect` says which), `tokens` the estimate."""
 
@@ -56,7 +55,7 @@ class Question(Struct):
     stage: Literal["asked", "denied"] = "asked"
 
 
-class Spent(Struct):
+class Spent(Struct, omit_defaults=True):
     """What a session has used. A reservation without its answer counts as spent."""
 
     prompt_tokens: int = 0
@@ -71,7 +70,7 @@ class Spent(Struct):
         return self.usd + self.reserved_usd
 
 
-class Session(Struct):
+class Session(Struct, omit_defaults=True):
     """All that is known about a session after its last entry."""
 
     agent: str = ""
@@ -102,7 +101,7 @@ class Session(Struct):
     failed: str = ""  # call id of a call that broke in this turn and that nobody has spoken about
     grants: dict[str, str] = field(default_factory=dict)  # digest of exact arguments → decision for this session
     seen: dict[str, None] = field(default_factory=dict)
-    silent: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=SILENT_MESSAGES))
+    silent: list[tuple[str, str]] = field(default_factory=list)
     undelivered: dict[int, None] = field(default_factory=dict)
     spent: Spent = field(default_factory=Spent)
     warnings: list[str] = field(default_factory=list)
@@ -174,6 +173,7 @@ def _begin_turn(session: Session, seq: int, at: str) -> None:
 
 def _silent_message(session: Session, event: ev.SilentMessage, entry: ev.Entry) -> None:
     session.silent.append((entry.timestamp, event.content))
+    del session.silent[:-SILENT_MESSAGES]
 
 
 def _model_called(session: Session, event: ev.ModelCalled, entry: ev.Entry) -> None:
@@ -299,8 +299,7 @@ def _reply_delivered(session: Session, event: ev.ReplyDelivered, entry: ev.Entry
 
 
 def _status_change(session: Session, event: ev.StatusChange, entry: ev.Entry) -> None:
-    if event.to in ("active", "paused", "running", "completed"):
-        session.status = event.to
+    session.status = _STATUSES.get(event.to, session.status)
 
 
 def _session_end(session: Session, event: ev.SessionEnd, entry: ev.Entry) -> None:
@@ -338,6 +337,12 @@ def _stale(session: Session, index: int) -> None:
     session.messages[index].wire = b""
 
 
+_STATUSES: dict[str, Status] = {
+    "active": "active",
+    "paused": "paused",
+    "running": "running",
+    "completed": "completed",
+}
 _HANDLERS: dict[type, Callable[[Session, Any, ev.Entry], None]] = {
     ev.SessionStart: _session_start,
     ev.UserMessage: _user_message,

@@ -5,13 +5,16 @@ A model is asked with a `Request` and gives an `Answer`, or raises `ModelFailed`
 that has `name`, `answer` and `close`, and a line in `open_model`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Protocol
 
 from msgspec import Struct
 
 from duragent.core.context import Request
 from duragent.core.events import ToolCall, Usage
+from duragent.core.resolve import Candidate, ollama_url
+from duragent.errors import ModelFailed
 
 
 class Answer(Struct, frozen=True):
@@ -38,3 +41,41 @@ class Model(Protocol):
     async def answer(self, request: Request, listener: Listener, timeout_seconds: float) -> Answer: ...
 
     async def close(self) -> None: ...
+
+
+_MODULES: Mapping[str, tuple[str, str]] = {
+    "openai": ("openai", "OpenAIModel"),
+    "openrouter": ("openai", "OpenAIModel"),
+    "ollama": ("openai", "OpenAIModel"),
+    "anthropic": ("anthropic", "AnthropicModel"),
+    "scripted": ("scripted", "ScriptedModel"),
+    "local": ("local", "LocalModel"),
+}
+
+
+def open_model(candidate: Candidate, *, environ: Mapping[str, str], transport: object = None) -> Model:
+    """The model of a plan, ready to be asked. Nothing is sent yet.
+
+    `transport` is the `models.http.Transport` that all models of a process share; those that need no network need
+    none. A provider's module is loaded here and only here, so that nobody waits for those that are not used.
+    """
+    if candidate.provider not in _MODULES:
+        known = ", ".join(_MODULES)
+        raise ModelFailed(f"{candidate}: no such provider. There are {known}", lasting=True, billed=False)
+    module, kind = _MODULES[candidate.provider]
+    make = getattr(import_module(f"duragent.models.{module}"), kind)
+    model: Model
+    if candidate.provider in ("scripted", "local"):
+        model = make(candidate.name)
+        return model
+    key = environ.get(candidate.key_env, "").strip() if candidate.key_env else ""
+    if candidate.key_env and not key:
+        text = f"{candidate}: {candidate.key_env} is not set. Put the key of the provider into it"
+        raise ModelFailed(text, lasting=True, billed=False)
+    said: dict[str, object] = {"base_url": candidate.base_url, "key": key or None, "headers": candidate.headers}
+    if candidate.provider != "anthropic":
+        said["provider"] = candidate.provider
+    if candidate.provider == "ollama" and not candidate.base_url:
+        said["base_url"] = f"{ollama_url(environ.get('OLLAMA_HOST', ''))}/v1"
+    model = make(candidate.name, transport=transport, **said)
+    return model

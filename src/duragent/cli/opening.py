@@ -1,0 +1,148 @@
+"""Where the program is put together: settings, agents, models and tools become one runtime.
+
+Every command that lets an agent speak opens it here and nowhere else. Knows which agent a person means and which
+loop runs; knows nothing of what is printed. A new kind of tool or model needs nothing here.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from duragent.agent import Agent
+from duragent.agentfiles import load
+from duragent.cli import open_transport
+from duragent.cli.agents import named_agents, shown
+from duragent.config import Config
+from duragent.core.resolve import KNOWN_LOCAL, Candidate
+from duragent.errors import NotAllowed, NotFound
+from duragent.models import Model, open_model
+from duragent.models.choosing import choose
+from duragent.runtime import Runtime, Settings
+from duragent.tools import NO_TOOLS, Toolbox
+
+try:
+    import uvloop
+except ImportError:  # not on every system; the standard loop does the same, slower
+    uvloop = None  # type: ignore[assignment]
+
+Result = TypeVar("Result")
+Tell = Callable[[str], None]
+_INSIDE = ("scripted", "local")  # models that need no connection
+
+
+def in_loop(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run to the end, in the fastest loop there is."""
+    return uvloop.run(main) if uvloop is not None else asyncio.run(main)
+
+
+def find_agent(config: Config, wanted: str) -> Agent:
+    """The agent a person means: a name in the workspace, or a path to any format. Its path is made whole."""
+    as_path = os.sep in wanted or os.path.isfile(wanted)
+    path = None if as_path else _named(config, wanted)
+    if path is None:
+        if not os.path.lexists(wanted):
+            raise NotFound(_unknown(config, wanted))
+        path = wanted
+    return _usable(load(path))
+
+
+def reopen_agent(config: Config) -> Callable[[str, str], Agent]:
+    """How a session finds its agent again: where it was, else by its name in the workspace."""
+
+    def reopen(name: str, source: str) -> Agent:
+        path = source if source and os.path.lexists(source) else _named(config, name)
+        if path is None:
+            place = f"{shown(source)} is gone and " if source else ""
+            raise NotFound(f"{place}no agent in {shown(config.agents_dir)} is called {name!r}; bring it back to go on")
+        return _usable(load(path))
+
+    return reopen
+
+
+def _named(config: Config, name: str) -> str | None:
+    """The path of the agent of this name. The usual places first, so that most agents need not be read."""
+    for place in (config.agents_dir / name, config.agents_dir / f"{name}.agent"):
+        if name not in (os.curdir, os.pardir) and place.exists():
+            return str(place)
+    return next((path for each, path in named_agents(config.agents_dir) if each == name), None)
+
+
+def _unknown(config: Config, wanted: str) -> str:
+    names = [name for name, _ in named_agents(config.agents_dir)]
+    close = get_close_matches(wanted, names, 3)
+    if close:
+        hint = f"Did you mean {' or '.join(close)}?"
+    elif names:
+        hint = f"There are: {', '.join(sorted(names)[:10])}."
+    else:
+        hint = f"There are none in {shown(config.agents_dir)} yet. Try: duragent agent create {wanted}"
+    return f"no agent is called {wanted!r}, and there is no such path. {hint}"
+
+
+def _usable(agent: Agent) -> Agent:
+    if agent.status == "disabled":
+        raise NotAllowed(f"{agent.name} is disabled ({shown(agent.source.path)}: status); change that to talk with it")
+    return replace(agent, source=replace(agent.source, path=os.path.abspath(agent.source.path)))
+
+
+def toolbox(agent: Agent) -> Toolbox:
+    """What the agent may do in this version."""
+    return NO_TOOLS
+
+
+def missing_tools(agent: Agent) -> list[str]:
+    """Tools that the agent names and this version cannot give it."""
+    given = toolbox(agent)
+    names = (str(getattr(tool, "name", "inline tools")) for tool in agent.tools)
+    return [name for name in names if name not in given]
+
+
+class Models:
+    """Chooses the models of each agent once. `tell` hears what a person should know about the choice."""
+
+    def __init__(self, environ: Mapping[str, str], override: str | None, embedded: bool, tell: Tell) -> None:
+        self.environ, self.override, self.embedded, self.tell = environ, override, embedded, tell
+        self._chosen: dict[str, Sequence[Model]] = {}
+        self._transport: Any = None
+
+    async def __call__(self, agent: Agent) -> Sequence[Model]:
+        key = f"{agent.name} {agent.source.path}"
+        if key not in self._chosen:
+            embedded = self.embedded or not agent.model.candidates
+            plan = await choose(agent, self.environ, override=self.override, embedded_ok=embedded)
+            small = [str(each) for each in plan.candidates] == [f"local/{KNOWN_LOCAL[0]}"]
+            for text in plan.notes[-1:] if small else plan.notes:
+                self.tell(text)
+            self._chosen[key] = [self._open(each) for each in plan.candidates]
+        return self._chosen[key]
+
+    def _open(self, candidate: Candidate) -> Model:
+        if candidate.provider not in _INSIDE and self._transport is None:
+            self._transport = open_transport()
+        return open_model(candidate, environ=self.environ, transport=self._transport)
+
+    async def close(self) -> None:
+        if self._transport is not None:
+            await self._transport.close()
+
+
+@asynccontextmanager
+async def open_runtime(
+    config: Config, *, override: str | None = None, embedded: bool = False, tell: Tell
+) -> AsyncIterator[tuple[Runtime, Models]]:
+    """The runtime of this workspace, and how it chooses models: ask for those of an agent before you open a
+    session, and a missing key is told before anything is written."""
+    models = Models(os.environ, override, embedded, tell)
+    settings = Settings(ttl_hours=config.ttl_hours, compaction=config.compaction, prices=config.prices)
+    try:
+        async with Runtime(
+            config.sessions_dir, agents=reopen_agent(config), models=models, tools=toolbox, settings=settings
+        ) as runtime:
+            yield runtime, models
+    finally:
+        await models.close()

@@ -1,0 +1,230 @@
+"""run: one prompt, one answer, for scripts as well as for people. Nothing is asked; what waits is said."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+from msgspec.json import encode
+
+from duragent.agent import Agent
+from duragent.cli import clean, echo_json, on_terminal, say
+from duragent.cli.following import Turn, View, cancelling, watching
+from duragent.cli.opening import find_agent, in_loop, missing_tools, open_runtime
+from duragent.cli.sessions import find_session, look, open_store, question, refuse_ended
+from duragent.cli.telling import block, called, command_line, line
+from duragent.config import Config, load_config
+from duragent.core import events as ev
+from duragent.core.session import Session
+from duragent.errors import Conflict
+
+ANSWERED, FAILED, WAITING, INTERRUPTED = 0, 1, 3, 130
+
+
+@click.command("run")
+@click.argument("agent")
+@click.argument("prompt", required=False)
+@click.option("--session", "session_id", metavar="ID", help="Go on with this session instead of a new one.")
+@click.option("--model", metavar="PROVIDER/NAME", help="Use this model, whatever the agent says.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "jsonl"]),
+    default="text",
+    show_default=True,
+    help="The answer; one object when all is over; or every event and every piece of text as it comes.",
+)
+def run_command(agent: str, prompt: str | None, session_id: str | None, model: str | None, form: str) -> None:
+    """Let AGENT answer PROMPT, and print the answer.
+
+    AGENT is a name in the workspace or a path to an agent in any format. Without PROMPT, or with `-`, it is read
+    from standard input. The exit code is 0 with an answer, 1 without one, and 3 when a person must approve
+    something first: then what is asked and how to approve it is printed.
+
+    \b
+    duragent run assistant "What is a fold?"
+    git diff | duragent run ./code-reviewer
+    duragent run assistant "And in one sentence?" --session 4VQ8
+    duragent run assistant "Hello" --model scripted/hello.yaml --format json
+    """
+    config = load_config()
+    found = find_agent(config, agent)
+    said = _prompt(prompt)
+    code = in_loop(_run(config, found, said, session_id, model, form))
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _prompt(given: str | None) -> str:
+    if given is not None and given != "-":
+        text = given
+    elif given is None and sys.stdin.isatty():
+        raise click.UsageError("Give a prompt, or pipe one in: duragent run AGENT < question.txt")
+    else:
+        text = click.get_text_stream("stdin").read()
+    if not text.strip():
+        raise click.UsageError("The prompt is empty.")
+    return text
+
+
+async def _run(config: Config, agent: Agent, prompt: str, session_id: str | None, model: str | None, form: str) -> int:
+    known = _known(config, session_id, agent) if session_id else None
+    async with open_runtime(config, override=model, tell=note) as (runtime, models):
+        await models(agent)  # a missing key is told before anything is written
+        tell_missing(agent)
+        session_id = known or await runtime.open_session(agent)
+        seen = (await runtime.session(session_id)).seq if known else 0
+        view = VIEWS[form](session_id)
+        async with watching(runtime, session_id, view, seen) as follower:
+            with cancelling(runtime, session_id) as pressed:
+                await runtime.post(session_id, prompt)
+                session = await follower.settled()
+        return conclude(session_id, session, follower.turn, view, form, cancelled=bool(pressed.count))
+
+
+def _known(config: Config, wanted: str, agent: Agent) -> str:
+    store = open_store(config)
+    known = look(store, find_session(store, wanted))
+    refuse_ended(store, known)
+    if known.session.agent and known.session.agent != agent.name:
+        raise Conflict(f"{known.session_id} is a session with {known.session.agent}, not with {agent.name}")
+    return known.session_id
+
+
+def note(text: str) -> None:
+    """What a person should know and a program should not read."""
+    say(f"{click.style('note', fg='yellow')}  {clean(text)}", err=True)
+
+
+def tell_missing(agent: Agent) -> None:
+    if missing := missing_tools(agent):
+        note(f"{agent.name} names tools that this version does not have yet: {', '.join(missing)}")
+
+
+class TextView:
+    """The answer alone on standard output; on a terminal as it is spoken, with the calls beside it on stderr."""
+
+    def __init__(self, session_id: str) -> None:
+        self.live = on_terminal()
+        self.told = on_terminal(sys.stderr)
+        self.spoken = ""
+        self.calls: dict[str, ev.ToolCall] = {}
+
+    def entry(self, entry: ev.Entry) -> None:
+        event = entry.event
+        if isinstance(event, ev.AssistantResponse):
+            self.calls |= {call.call_id: call for call in event.tool_calls}
+            if self.live and event.content.strip():
+                say("" if self.spoken.strip() else block(event.content, ""))
+            self.spoken = ""
+        elif isinstance(event, ev.ToolResult) and self.told and event.call_id in self.calls:
+            say(click.style(f"  {called(self.calls[event.call_id])}  {event.outcome}", dim=True), err=True)
+
+    def delta(self, text: str) -> None:
+        if self.live:
+            self.spoken += text
+            say(clean(text, lines=True), nl=False)
+
+    def forget(self, why: str) -> None:
+        if self.live and self.spoken:
+            say(click.style(f"\n({line(why)}; once more)", dim=True))
+        self.spoken = ""
+
+    def finish(self, turn: Turn) -> None:
+        if not self.live and turn.answer.strip():
+            say(block(turn.answer, ""))
+
+
+class SilentView:
+    """Shows nothing: all is said when it is over."""
+
+    def __init__(self, session_id: str) -> None: ...
+
+    def entry(self, entry: ev.Entry) -> None: ...
+
+    def delta(self, text: str) -> None: ...
+
+    def forget(self, why: str) -> None: ...
+
+
+class LinesView:
+    """Every event as it is stored, and every piece of text, one JSON object a line."""
+
+    def __init__(self, session_id: str) -> None:
+        self._line({"type": "session", "session_id": session_id})
+
+    def _line(self, value: dict[str, Any]) -> None:
+        click.echo(encode(value))
+
+    def entry(self, entry: ev.Entry) -> None:
+        click.echo(ev.render_entry(entry))
+
+    def delta(self, text: str) -> None:
+        self._line({"type": "delta", "text": text})
+
+    def forget(self, why: str) -> None:
+        self._line({"type": "forget", "why": why})
+
+
+VIEWS: dict[str, Callable[[str], View]] = {"text": TextView, "json": SilentView, "jsonl": LinesView}
+
+
+def conclude(session_id: str, session: Session, turn: Turn, view: View, form: str, *, cancelled: bool = False) -> int:
+    """Say what came of a turn, and with which code the program ends."""
+    code = outcome(session, turn, cancelled=cancelled)
+    if form == "json":
+        echo_json(as_json(session_id, session, turn, code))
+        return code
+    if isinstance(view, TextView):
+        view.finish(turn)
+        if turn.stopped is not None:
+            say(
+                f"{click.style(turn.stopped.reason, fg='red', bold=True)}  {line(turn.stopped.message, 2000)}", err=True
+            )
+    if code == WAITING:
+        tell_waiting(session_id, session)
+    elif on_terminal(sys.stderr) and form == "text":
+        again = f'duragent run {session.agent} "…" --session {session_id}'
+        say(click.style(f"({clean(again)})", dim=True), err=True)
+    return code
+
+
+def outcome(session: Session, turn: Turn, *, cancelled: bool = False) -> int:
+    if session.waiting:
+        return WAITING
+    if turn.stopped is not None:
+        return INTERRUPTED if cancelled and turn.stopped.reason == "cancelled" else FAILED
+    return ANSWERED if not session.owes_answer else FAILED
+
+
+def tell_waiting(session_id: str, session: Session) -> None:
+    """What a person is asked, and the commands that answer it."""
+    for call_id in session.waiting:
+        say(f"{click.style('approval needed', fg='yellow', bold=True)}  {question_text(session, call_id)}", err=True)
+        say(f"  yes: {command_line('session', 'approve', session_id, call_id)}", err=True)
+        say(f"  no:  {command_line('session', 'approve', session_id, call_id, '--deny')}", err=True)
+
+
+def question_text(session: Session, call_id: str) -> str:
+    return block(question(session, call_id), " " * 17)
+
+
+def as_json(session_id: str, session: Session, turn: Turn, code: int) -> dict[str, object]:
+    stopped = turn.stopped
+    return {
+        "session_id": session_id,
+        "agent": session.agent,
+        "model": turn.model or None,
+        "status": {ANSWERED: "answered", WAITING: "waiting", INTERRUPTED: "cancelled"}.get(code, "failed"),
+        "answer": turn.answer if code == ANSWERED else None,
+        "stop": {"reason": stopped.reason, "message": stopped.message} if stopped else None,
+        "waiting": [{"call_id": each, "command": question(session, each)} for each in session.waiting],
+        "usage": {
+            "prompt_tokens": turn.prompt_tokens,
+            "completion_tokens": turn.completion_tokens,
+            "cached_tokens": turn.cached_tokens,
+        },
+        "cost_usd": turn.cost_usd,
+        "events": turn.events,
+        "last_seq": session.seq,
+    }

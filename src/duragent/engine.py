@@ -1,0 +1,217 @@
+"""The imperative shell: ask `next_step`, do it, write down what happened, ask again.
+
+An event is folded when it is staged, and on disk before anything depends on it: `flush` stands before every tool
+runs, before a call that reserves money is made, and before anybody is told. Where the disk refuses, the log is over
+and with it this state; the session is opened again from what is on disk.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import assert_never
+
+from duragent.agent import Agent
+from duragent.core import events as ev
+from duragent.core.context import build
+from duragent.core.policy import ToolSpec
+from duragent.core.prompt import RESERVE, Prepared, prepare
+from duragent.core.session import Session, apply
+from duragent.core.turn import (
+    AskApproval,
+    CallModel,
+    CloseCall,
+    Rest,
+    RunTools,
+    Step,
+    StopTurn,
+    Wait,
+    WaitUntil,
+    next_step,
+    reached,
+)
+from duragent.errors import ModelFailed
+from duragent.models import Answer, Listener, Model
+from duragent.models.prices import Price, cost, reserve
+from duragent.store import SessionLog
+from duragent.tools import Toolbox
+
+MAX_RESULT_CHARS = 262_144
+
+
+class Actor:
+    """An agent with everything it needs to act. Shared by all its sessions."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        models: Sequence[Model],
+        tools: Toolbox,
+        price: Callable[[str], Price | None],
+        known: Mapping[str, str],
+    ) -> None:
+        self.agent, self.models, self.tools, self.price = agent, models, tools, price
+        self.specs: Mapping[str, ToolSpec] = {name: tool.spec for name, tool in tools.items()}
+        offered = tuple(self.specs.values())
+        self.prepared: Mapping[str, Prepared] = {
+            model.name: prepare(agent, offered, model.name, known) for model in models
+        }
+
+
+class Work:
+    """One session at work: its actor, its state and its log."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        session: Session,
+        log: SessionLog,
+        listener: Listener,
+        clock: Callable[[], datetime],
+        alone_since: Callable[[], datetime | None],
+    ) -> None:
+        self.actor, self.session, self.log = actor, session, log
+        self.listener, self.clock, self.alone_since = listener, clock, alone_since
+
+    def record(self, event: ev.Event, *, lazy: bool = False) -> ev.Entry:
+        """Let an event have happened. It is not on disk until the log is flushed."""
+        entry = self.log.stage(event, self.clock(), lazy=lazy)
+        apply(self.session, entry)
+        return entry
+
+    def next(self) -> Step:
+        return next_step(self.actor.agent, self.session, self.clock(), self.actor.specs, self.alone_since())
+
+
+async def advance(work: Work) -> Rest | Wait | WaitUntil:
+    """Take steps until the session rests, or waits for someone or for a time."""
+    while not isinstance(step := work.next(), Rest | Wait | WaitUntil):
+        await perform(work, step)
+    await work.log.flush()
+    return step
+
+
+async def perform(work: Work, step: Step) -> None:
+    match step:
+        case CallModel():
+            await _call_model(work)
+        case RunTools(calls):
+            await _run_tools(work, calls)
+        case AskApproval(call_id, command, digest, rule):
+            work.record(ev.ApprovalRequired(call_id, command, digest, rule))
+            await work.log.flush()
+        case CloseCall(call_id, outcome, content):
+            work.record(ev.ToolResult(call_id, ev.ToolAnswer(False, content), outcome))
+        case StopTurn(reason, message):
+            work.record(ev.TurnStopped(reason, message))
+        case Rest() | Wait() | WaitUntil():
+            return
+        case _:
+            assert_never(step)
+
+
+async def _call_model(work: Work) -> None:
+    """Ask the candidates in their order. The next one is asked when one fails for good."""
+    failure: ModelFailed | None = None
+    again = 2 if work.actor.agent.limits.on_error == "retry" else 1
+    for model in [model for _ in range(again) for model in work.actor.models]:
+        prepared = work.actor.prepared[model.name]
+        request = build(prepared.agent, work.session, work.clock(), prepared.tools, model.name, prepared)
+        price = work.actor.price(model.name)
+        limited = work.actor.agent.limits.cost_usd is not None
+        reserved = reserve(price, request.tokens, request.max_output_tokens or RESERVE) if limited and price else None
+        if limited and (step := _unaffordable(work, model, reserved)) is not None:
+            await perform(work, step)
+            return
+        why, refunded = (str(failure), not failure.billed) if failure else (None, False)
+        work.record(ev.ModelCalled(model.name, reserved, why, refunded), lazy=reserved is None)
+        if reserved is not None:
+            await work.log.flush()
+        else:
+            work.log.kick()
+        try:
+            timeout = float(work.actor.agent.session.llm_timeout_seconds)
+            answer = await model.answer(request, work.listener, timeout)
+        except ModelFailed as error:
+            failure = error
+            continue
+        except Exception as error:  # noqa: BLE001 - a model may be foreign code: it failed, the session goes on
+            failure = ModelFailed(f"{model.name} broke: {type(error).__name__}: {error}")
+            continue
+        _take_answer(work, answer, price)
+        return
+    text = str(failure) if failure else "This agent names no model that can be used here."
+    work.record(ev.TurnStopped("model_failed", text, refunded=failure is not None and not failure.billed))
+
+
+def _unaffordable(work: Work, model: Model, reserved: float | None) -> Step | None:
+    """Why a call must not be made by an agent that may spend only so much."""
+    if reserved is not None:
+        return reached(work.actor.agent, work.session, reserved)
+    text = (
+        f"This agent may spend ${work.actor.agent.limits.cost_usd:g}, and what {model.name} costs is not known. "
+        f"Set its price in duragent.yaml, in USD per million tokens: prices: {{{model.name}: {{input: 1, output: 2}}}}"
+    )
+    return StopTurn("price_unknown", text)
+
+
+def _take_answer(work: Work, answer: Answer, price: Price | None) -> None:
+    usd = answer.cost_usd
+    if usd is None and price is not None and answer.usage is not None:
+        usd = cost(price, answer.usage)
+    calls = _distinct(answer.tool_calls, work.session)
+    work.record(ev.AssistantResponse(work.session.agent, answer.content, calls, answer.usage, usd or None))
+
+
+def _distinct(calls: Sequence[ev.ToolCall], session: Session) -> tuple[ev.ToolCall, ...]:
+    """Some providers number calls anew in each answer: an id that is missing or comes twice gets a new one."""
+    seen: set[str] = set()
+    named: list[ev.ToolCall] = []
+    for index, call in enumerate(calls):
+        call_id = call.call_id
+        if not call_id or call_id in seen:
+            call_id = f"{call_id or 'call'}_{session.seq + 1}_{index}"
+            call = ev.ToolCall(call_id, call.tool_name, call.arguments, call.malformed)
+        seen.add(call_id)
+        named.append(call)
+    return tuple(named)
+
+
+async def _run_tools(work: Work, calls: Sequence[ev.ToolCall]) -> None:
+    """Write down that they start; only then run them."""
+    for call in calls:
+        work.record(ev.ToolStarted(call.call_id))
+    await work.log.flush()
+    if len(calls) == 1:
+        await _run_tool(work, calls[0])
+        return
+    async with asyncio.TaskGroup() as group:
+        for call in calls:
+            group.create_task(_run_tool(work, call))
+
+
+async def _run_tool(work: Work, call: ev.ToolCall) -> None:
+    tool = work.actor.tools[call.tool_name]
+    answer, outcome = await _try_tool(work, call)
+    may_repeat = work.actor.agent.limits.on_error == "retry" and tool.spec.effect in ("pure", "repeatable")
+    if outcome == "error" and may_repeat:
+        work.record(ev.ToolStarted(call.call_id))
+        await work.log.flush()
+        answer, outcome = await _try_tool(work, call)
+    work.record(ev.ToolResult(call.call_id, answer, outcome))
+    work.log.kick()
+
+
+async def _try_tool(work: Work, call: ev.ToolCall) -> tuple[ev.ToolAnswer, ev.Outcome]:
+    try:
+        said = await work.actor.tools[call.tool_name].run(call.arguments)
+    except Exception as error:  # noqa: BLE001 - foreign code: what it raises is its result
+        return ev.ToolAnswer(False, _short(f"{type(error).__name__}: {error}")), "error"
+    if isinstance(said, ev.ToolAnswer):
+        return ev.ToolAnswer(said.success, _short(said.content)), "ok"
+    return ev.ToolAnswer(True, _short(said)), "ok"
+
+
+def _short(text: str) -> str:
+    if len(text) <= MAX_RESULT_CHARS:
+        return text
+    return f"{text[:MAX_RESULT_CHARS]}\n[cut: {len(text):,} characters in all]"

@@ -1,0 +1,75 @@
+"""What a follower of a session gets, and the buffer between the two.
+
+A session never waits for who listens: a follower whose buffer is full is told to start again from where it was.
+"""
+
+import asyncio
+
+from msgspec import Struct
+
+from duragent.core.events import Entry
+
+
+class Delta(Struct, frozen=True):
+    """Some text of the answer that is being spoken. Never stored: the whole answer will be."""
+
+    text: str
+
+
+class Forget(Struct, frozen=True):
+    """The answer broke off and is asked for again: the deltas so far do not count."""
+
+    why: str
+
+
+class Settled(Struct, frozen=True):
+    """Nothing runs any more: the session rests, or waits for a person to decide `waiting`."""
+
+    seq: int
+    waiting: tuple[str, ...]
+
+
+class Lagged(Struct, frozen=True):
+    """This follower was too slow and missed something. Follow again from `after`."""
+
+    after: int
+
+
+Item = Entry | Delta | Forget | Settled | Lagged
+
+
+class Follower:
+    """A bounded buffer that the session fills and one listener empties."""
+
+    __slots__ = ("_items", "_limit", "_waiter", "lagged")
+
+    def __init__(self, limit: int) -> None:
+        self._items: list[Item] = []
+        self._limit = limit
+        self._waiter: asyncio.Future[None] | None = None
+        self.lagged = False
+
+    def put(self, item: Item) -> None:
+        if self.lagged:
+            return
+        if len(self._items) >= self._limit:
+            self.lagged = True
+            self._items.clear()
+        else:
+            self._items.append(item)
+        if self._waiter is not None:
+            if not self._waiter.done():
+                self._waiter.set_result(None)
+            self._waiter = None
+
+    def lead(self, item: Item) -> None:
+        """Put something before everything else."""
+        self._items.insert(0, item)
+
+    async def take(self) -> list[Item]:
+        """Everything there is; waits for the first."""
+        if not self._items and not self.lagged:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        items, self._items = self._items, []
+        return items

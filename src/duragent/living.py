@@ -1,0 +1,219 @@
+"""The sessions that are in memory: how they come in from disk and how they leave again.
+
+Knows stores and time, not what a session does while it is here; that is `runtime.py`.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from duragent.core import events as ev
+from duragent.core.session import Session
+from duragent.engine import Actor, Work
+from duragent.errors import DuragentError, StorageFailed
+from duragent.following import Delta, Follower, Forget, Item
+from duragent.store import Compaction, SessionLog, Store
+
+Moved = TypeVar("Moved")
+
+
+class Settings(Struct, frozen=True):
+    """What holds for all sessions of a runtime. An agent's own word about ttl and compaction wins."""
+
+    ttl_hours: int = 168
+    compaction: Compaction = "discard"
+    prices: Mapping[str, Any] = {}
+    known: Mapping[str, str] = {}  # values of prompt variables: user.name, user.timezone, duragent.data_dir
+    idle_seconds: float = 60.0
+    snapshot_every: int = 200
+    follower_buffer: int = 8192
+    address: str = ""
+
+
+class Live:
+    """One session in memory. It is what a model speaks to."""
+
+    __slots__ = (
+        *("cancelling", "failure", "followers", "id", "left_at", "log"),
+        *("partial", "published", "task", "touched", "wake", "work"),
+    )
+
+    def __init__(self, session_id: str) -> None:
+        self.id = session_id
+        self.log: SessionLog
+        self.work: Work
+        self.followers: list[Follower] = []
+        self.task: asyncio.Task[None] | None = None
+        self.wake: asyncio.Event | None = None
+        self.cancelling = False
+        self.failure: DuragentError | None = None
+        self.partial: list[str] = []  # what the model has said of the answer that is not finished
+        self.published = 0
+        self.touched = 0.0
+        self.left_at: datetime | None = None
+
+    @property
+    def session(self) -> Session:
+        return self.work.session
+
+    def publish(self, entries: Sequence[ev.Entry]) -> None:
+        """Tell the followers what is on disk now."""
+        self.published = entries[-1].seq
+        for follower in self.followers:
+            for entry in entries:
+                follower.put(entry)
+
+    def tell(self, item: Item) -> None:
+        for follower in self.followers:
+            follower.put(item)
+
+    def delta(self, text: str) -> None:
+        self.partial.append(text)
+        if self.followers:
+            self.tell(Delta(text))
+
+    def restart(self, why: str) -> None:
+        self.partial.clear()
+        self.tell(Forget(why))
+
+    def alone_since(self) -> datetime | None:
+        return self.left_at
+
+
+class Lives:
+    """Every session that this process holds, by id."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        clock: Callable[[], datetime],
+        cast: Callable[[Session], Awaitable[Actor]],
+    ) -> None:
+        self._store, self._settings, self._clock, self._cast = store, settings, clock, cast
+        self._here: dict[str, Live] = {}
+        self._moving: dict[str, asyncio.Future[None]] = {}  # sessions that are just being opened or let go
+        self._reaper: asyncio.Task[None] | None = None
+
+    def get(self, session_id: str) -> Live | None:
+        return self._here.get(session_id)
+
+    def all(self) -> list[Live]:
+        return list(self._here.values())
+
+    async def create(self, actor: Actor, start: ev.SessionStart) -> Live:
+        live = Live(new_id(self._clock()))
+        live.log = await asyncio.to_thread(self._store.create, live.id, live.publish)
+        live.work = Work(actor, Session(), live.log, live, self._clock, live.alone_since)
+        try:
+            live.work.record(start)
+            await live.log.flush()
+        except BaseException:
+            await live.log.release()
+            raise
+        return self._enter(live)
+
+    async def open(self, session_id: str) -> Live:
+        """The session as it is in memory, or read from disk."""
+        while (moving := self._moving.get(session_id)) is not None:
+            await asyncio.wait({moving})
+        live = self._here.get(session_id)
+        if live is None:
+            live = await self._moved(session_id, self._load(session_id))
+        live.touched = asyncio.get_running_loop().time()
+        return live
+
+    async def _moved(self, session_id: str, work: Awaitable[Moved]) -> Moved:
+        """Do something to a session's place, with nobody else opening it meanwhile."""
+        self._moving[session_id] = asyncio.get_running_loop().create_future()
+        try:
+            return await work
+        finally:
+            self._moving.pop(session_id).set_result(None)
+
+    async def _load(self, session_id: str) -> Live:
+        live = Live(session_id)
+        live.log, stored = await asyncio.to_thread(self._store.open, session_id, live.publish)
+        try:
+            actor = await self._cast(stored.session)
+            live.work = Work(actor, stored.session, live.log, live, self._clock, live.alone_since)
+            live.published = stored.session.seq
+            for note in stored.notes:
+                live.work.record(ev.ErrorNoted("mended", note))
+            if self.too_old(stored.session, actor.agent.session.ttl_hours):
+                live.work.record(ev.SessionEnd("timeout"))
+            await live.log.flush()
+        except BaseException:
+            await live.log.release()
+            raise
+        return self._enter(live)
+
+    def _enter(self, live: Live) -> Live:
+        loop = asyncio.get_running_loop()
+        self._here[live.id] = live
+        live.touched = loop.time()
+        if self._reaper is None:
+            self._reaper = loop.create_task(self._reap())
+        return live
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.idle_seconds / 2)
+            await self.sweep(self._settings.idle_seconds)
+
+    async def sweep(self, idle_seconds: float) -> None:
+        """Let every session leave memory that nobody follows and that has rested for so long."""
+        now = asyncio.get_running_loop().time()
+        for live in self.all():
+            resting = live.task is None and not live.followers and now - live.touched >= idle_seconds
+            if resting and live.id in self._here:
+                with suppress(StorageFailed):
+                    await self.release(live)
+
+    async def release(self, live: Live, *, snapshot: bool = True) -> None:
+        """Let go of a session: another process may take it."""
+        if self._here.pop(live.id, None) is not None:
+            await self._moved(live.id, self._let_go(live, snapshot))
+
+    async def _let_go(self, live: Live, snapshot: bool) -> None:
+        try:
+            if snapshot and live.failure is None and live.session.seq > live.log.covered:
+                await live.log.snapshot(live.session)
+        finally:
+            await live.log.release()
+
+    async def discard(self, live: Live, error: DuragentError) -> None:
+        """The disk refused: this state is over, and the next message opens the session from what is on disk."""
+        live.failure = error
+        await self.release(live)
+
+    async def close(self) -> None:
+        if self._reaper is not None:
+            self._reaper.cancel()
+            self._reaper = None
+        for live in self.all():
+            with suppress(StorageFailed):
+                await self.release(live)
+
+    def too_old(self, session: Session, ttl_hours: int | None = None) -> bool:
+        """Whether a session has been idle for longer than it may be."""
+        hours = self._settings.ttl_hours if ttl_hours is None else ttl_hours
+        if not hours or session.ended:
+            return False
+        with suppress(ValueError):
+            return self._clock() - datetime.fromisoformat(session.updated_at) > timedelta(hours=hours)
+        return False
+
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def new_id(now: datetime) -> str:
+    """`session_` and a ULID: 48 bits of time, 80 of chance, so that ids sort by when they began."""
+    number = (int(now.timestamp() * 1000) & (1 << 48) - 1) << 80 | secrets.randbits(80)
+    return "session_" + "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))

@@ -1,0 +1,366 @@
+"""The few verbs every door uses: open_session, post, decide, cancel, follow, recover.
+
+HTTP, chats, schedules and the terminal call these and nothing below them. A session lives in memory while it works
+or is followed; when it has rested for a while it leaves, and the next message brings it back. `post` and `decide`
+return once their event is on disk. Nobody who listens can slow a session down.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from duragent.agent import Agent
+from duragent.core import events as ev
+from duragent.core.session import Session
+from duragent.core.turn import Rest, Wait, WaitUntil
+from duragent.engine import Actor, advance
+from duragent.errors import Conflict, DuragentError, NotFound
+from duragent.following import Delta, Follower, Forget, Item, Lagged, Settled
+from duragent.living import Live, Lives, Settings, new_id
+from duragent.models import Model
+from duragent.models.prices import Price, find_price
+from duragent.store.files import FileStore
+from duragent.tools import NO_TOOLS, Tool, Toolbox, build_toolbox
+
+__all__ = ["Delta", "Forget", "Item", "Lagged", "Runtime", "Settings", "Settled"]
+
+Agents = Callable[[str, str], Agent]
+Models = Callable[[Agent], Awaitable[Sequence[Model]]] | Sequence[Model]
+Tools = Callable[[Agent], Toolbox] | Mapping[str, Tool | Callable[..., Awaitable[Any]]]
+_DEFAULT = Settings()
+
+
+class Runtime:
+    """Sessions of any number of agents in one folder. Use it as `async with Runtime(…) as runtime`."""
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        agents: Agents | Sequence[Agent],
+        models: Models = (),
+        tools: Tools = NO_TOOLS,
+        settings: Settings = _DEFAULT,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.settings, self.clock = settings, clock
+        self.store = FileStore(folder, address=settings.address)
+        self.problems: dict[str, DuragentError] = {}
+        self._agents = agents if callable(agents) else _listed(agents)
+        self._models, self._tools = models, tools
+        self._actors: dict[tuple[str, str], Actor] = {}
+        self._lives = Lives(self.store, settings, clock, self._cast)
+
+    async def __aenter__(self) -> "Runtime":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # The verbs.
+
+    async def open_session(
+        self, agent: Agent, *, gateway: str | None = None, gateway_chat_id: str | None = None
+    ) -> str:
+        """Begin a session. Returns its id once its first entry is on disk."""
+        start = ev.SessionStart(
+            agent.name,
+            agent.session.on_disconnect,
+            agent.source.fingerprint,
+            os.path.abspath(agent.source.path) if agent.source.path else "",
+            gateway,
+            gateway_chat_id,
+            version=ev.LOG_VERSION,
+        )
+        return (await self._lives.create(await self._actor(agent), start)).id
+
+    async def post(self, session_id: str, message: str | ev.UserMessage | ev.SilentMessage) -> int:
+        """Say something. Returns its place in the log once it is on disk; 0 for a message that came before."""
+        event = ev.UserMessage(message) if isinstance(message, str) else message
+        live = await self._lives.open(session_id)
+        if isinstance(event, ev.UserMessage) and event.message_id and event.message_id in live.session.seen:
+            await live.log.flush()  # the first one may still be on its way
+            return 0
+        if live.session.ended:
+            where = f"fork it at entry {live.session.seq - 1}"
+            raise Conflict(f"{session_id} has ended. Begin a new session, or go on from a copy: {where}.")
+        seq = live.work.record(event).seq
+        await self._written(live)
+        return seq
+
+    async def decide(
+        self,
+        session_id: str,
+        call_id: str,
+        decision: ev.Decision,
+        *,
+        digest: str | None = None,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> int:
+        """Answer what a session asked. Only what really waits can be decided, and only once."""
+        live = await self._lives.open(session_id)
+        if call_id not in live.session.waiting:
+            raise Conflict(f"{session_id} does not wait for a decision about {call_id!r}: it was made, or never asked.")
+        call = live.session.open_calls.get(call_id)
+        if call is not None and digest is not None and digest != call.digest:
+            raise Conflict(f"The decision about {call_id!r} is for other arguments than those that wait.")
+        seq = live.work.record(ev.ApprovalDecision(call_id, decision, by, reason)).seq
+        await self._written(live)
+        return seq
+
+    async def cancel(self, session_id: str) -> bool:
+        """Stop the turn that runs or waits. False where there is none."""
+        live = await self._lives.open(session_id)
+        if live.task is not None:
+            live.cancelling = True
+            live.task.cancel()
+            await self._done(live)
+            return True
+        if not live.session.owes_answer:
+            return False
+        self._stop(live)
+        await self._written(live)
+        return True
+
+    async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Item]:
+        """Stored entries after `after`, then live ones and what is being said. Ends only with `Lagged`."""
+        live = await self._lives.open(session_id)
+        follower = Follower(self.settings.follower_buffer)
+        live.followers.append(follower)
+        stored_until, last, spoken = live.published, after, "".join(live.partial)
+        try:
+            await self._attend(live)
+            for entry in await self._stored(session_id, after, stored_until):
+                last = entry.seq
+                yield entry
+            if spoken:
+                follower.lead(Delta(spoken))
+            if live.task is None:
+                follower.put(Settled(live.session.seq, live.session.waiting))
+            while True:
+                for item in await follower.take():
+                    if isinstance(item, ev.Entry):
+                        if item.seq <= last:
+                            continue
+                        last = item.seq
+                    yield item
+                if follower.lagged:
+                    yield Lagged(last)
+                    return
+                if live.failure is not None:
+                    raise live.failure
+        finally:
+            self._leave(live, follower)
+
+    async def recover(self, session_ids: Sequence[str] | None = None) -> list[str]:
+        """Carry on what a process that ended has left undone; end what has been idle for too long.
+
+        Gives the sessions that had something to do. One that cannot be opened is left alone and named in `problems`;
+        one that was paused goes on only if it is named.
+        """
+        carried = []
+        for session_id in self.store.ids() if session_ids is None else session_ids:
+            self.problems.pop(session_id, None)
+            try:
+                if await self._carry_on(session_id, named=session_ids is not None):
+                    carried.append(session_id)
+            except DuragentError as error:
+                self.problems[session_id] = error
+        return carried
+
+    # What doors ask beside the verbs.
+
+    async def settled(self, session_id: str) -> Session:
+        """Wait until nothing runs: the session rests, or waits for a person."""
+        live = await self._lives.open(session_id)
+        await self._done(live)
+        if live.failure is not None:
+            raise live.failure
+        return live.session
+
+    async def session(self, session_id: str) -> Session:
+        """The state of a session, without holding it if it is not held."""
+        live = self._lives.get(session_id)
+        return live.session if live else (await asyncio.to_thread(self.store.read, session_id)).session
+
+    async def end(
+        self, session_id: str, reason: Literal["completed", "terminated", "timeout", "error"] = "completed"
+    ) -> None:
+        """Close a session for good. Its files stay."""
+        live = await self._lives.open(session_id)
+        await self._halt(live)
+        if not live.session.ended:
+            live.work.record(ev.SessionEnd(reason))
+            await self._written(live)
+
+    async def fork(self, session_id: str, seq: int) -> str:
+        """A new session that begins with the first `seq` entries of this one."""
+        forked = new_id(self.clock())
+        await asyncio.to_thread(self.store.fork, session_id, seq, forked)
+        return forked
+
+    async def delete(self, session_id: str) -> None:
+        """Take a session and its files away."""
+        live = self._lives.get(session_id)
+        if live is not None:
+            await self._halt(live)
+            await self._lives.release(live, snapshot=False)
+        await asyncio.to_thread(self.store.delete, session_id)
+
+    async def sweep(self, idle_seconds: float = 0.0) -> None:
+        """Let every session leave memory that nobody follows and that has rested for so long."""
+        await self._lives.sweep(idle_seconds)
+
+    async def close(self) -> None:
+        """Let go of everything. Turns that run are left as they are: `recover` carries them on."""
+        for live in self._lives.all():
+            await self._halt(live)
+        await self._lives.close()
+        for model in {id(model): model for actor in self._actors.values() for model in actor.models}.values():
+            await model.close()
+        self._actors.clear()
+        self.store.close()
+
+    # Who acts.
+
+    async def _cast(self, session: Session) -> Actor:
+        return await self._actor(self._agents(session.agent, session.source))
+
+    async def _actor(self, agent: Agent) -> Actor:
+        key = (agent.name, agent.source.path)
+        actor = self._actors.get(key)
+        if actor is None or (actor.agent is not agent and actor.agent != agent):
+            models = await self._models(agent) if callable(self._models) else self._models
+            tools = self._tools(agent) if callable(self._tools) else build_toolbox(self._tools)
+            actor = self._actors[key] = Actor(agent, tuple(models), tools, self._price, self.settings.known)
+        return actor
+
+    def _price(self, model: str) -> Price | None:
+        provider, _, name = model.partition("/")
+        return find_price(provider, name, self.settings.prices)
+
+    # Working.
+
+    async def _written(self, live: Live) -> None:
+        """Wait until what was recorded is on disk; then see to it that the session is worked on."""
+        try:
+            await live.log.flush()
+        except DuragentError as error:
+            await self._lives.discard(live, error)
+            raise
+        self._wake(live)
+
+    def _wake(self, live: Live) -> None:
+        if live.wake is not None:
+            live.wake.set()
+        if live.task is None and live.failure is None and not isinstance(live.work.next(), Rest | Wait):
+            live.task = asyncio.get_running_loop().create_task(self._run(live))
+
+    async def _run(self, live: Live) -> None:
+        """Work until the session rests or waits for a person."""
+        try:
+            while True:
+                step = await advance(live.work)
+                live.partial.clear()
+                await self._keep(live)
+                if isinstance(step, WaitUntil):
+                    await self._sleep(live, step.at)
+                elif isinstance(live.work.next(), Rest | Wait):
+                    return
+        except asyncio.CancelledError:
+            if not live.cancelling:
+                raise
+            live.cancelling = False
+            self._stop(live)
+            with suppress(DuragentError):
+                await live.log.flush()
+        except DuragentError as error:
+            await self._lives.discard(live, error)
+        finally:
+            live.partial.clear()
+            live.task = None
+            live.touched = asyncio.get_running_loop().time()
+            live.tell(Settled(live.session.seq, live.session.waiting))
+
+    def _stop(self, live: Live) -> None:
+        """Write down that a person stopped the turn, unless its answer was already there."""
+        if live.session.owes_answer:
+            live.work.record(ev.TurnStopped("cancelled", "The turn was cancelled.", "".join(live.partial)))
+
+    async def _sleep(self, live: Live, until: datetime) -> None:
+        live.wake = asyncio.Event()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(live.wake.wait(), max(0.0, (until - self.clock()).total_seconds()))
+        live.wake = None
+
+    async def _keep(self, live: Live) -> None:
+        """Write a snapshot, and shorten the log, once enough has happened: rarer the longer a session is."""
+        since = live.session.seq - live.log.covered
+        if since >= max(self.settings.snapshot_every, live.session.seq // 3):
+            compaction = live.work.actor.agent.session.compaction or self.settings.compaction
+            with suppress(DuragentError):
+                await live.log.snapshot(live.session, compaction)
+
+    async def _halt(self, live: Live) -> None:
+        if live.task is not None:
+            live.task.cancel()
+            await self._done(live)
+
+    async def _done(self, live: Live) -> None:
+        while live.task is not None:
+            await asyncio.wait({live.task})
+
+    # Followers come and go.
+
+    async def _stored(self, session_id: str, after: int, until: int) -> list[ev.Entry]:
+        if after >= until:
+            return []
+        stored = await asyncio.to_thread(lambda: list(self.store.entries(session_id, after)))
+        return [entry for entry in stored if entry.seq <= until]
+
+    async def _attend(self, live: Live) -> None:
+        """Somebody is there: what was paused goes on."""
+        live.left_at = None
+        if live.session.status == "paused":
+            live.work.record(ev.StatusChange("paused", "active"))
+            await self._written(live)
+
+    def _leave(self, live: Live, follower: Follower) -> None:
+        live.followers.remove(follower)
+        if live.followers:
+            return
+        live.left_at = self.clock()
+        live.touched = asyncio.get_running_loop().time()
+        pauses = live.work.actor.agent.session.on_disconnect == "pause"
+        if pauses and live.task is not None and live.session.owes_answer and live.failure is None:
+            live.work.record(ev.StatusChange("active", "paused"))
+            live.log.kick()
+
+    # Going on.
+
+    async def _carry_on(self, session_id: str, *, named: bool) -> bool:
+        if self._lives.get(session_id) is None:
+            stored = (await asyncio.to_thread(self.store.read, session_id)).session
+            undone = not stored.ended and (stored.owes_answer or bool(stored.open_calls))
+            if not (undone and (named or stored.status != "paused")) and not self._lives.too_old(stored):
+                return False
+        live = await self._lives.open(session_id)
+        if named:
+            await self._attend(live)
+        self._wake(live)
+        return live.task is not None
+
+
+def _listed(agents: Sequence[Agent]) -> Agents:
+    by_name = {agent.name: agent for agent in agents}
+
+    def find(name: str, source: str) -> Agent:
+        if name not in by_name:
+            raise NotFound(f"The agent {name!r} of this session is not here.")
+        return by_name[name]
+
+    return find

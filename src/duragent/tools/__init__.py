@@ -1,0 +1,102 @@
+"""What an agent may do: one shape for all tools.
+
+A tool is a `ToolSpec` (what it is) and an async function from arguments to an answer. What it raises becomes its
+result; nothing crosses the engine. Plain async functions become tools with `function_tool`. Adding a kind: a module
+here that makes `Tool`s, and a line in `build_toolbox`.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+
+from duragent.core.events import ToolAnswer
+from duragent.core.policy import Effect, ToolSpec
+
+Run = Callable[[dict[str, Any]], Awaitable[str | ToolAnswer]]
+
+
+class Tool(Struct, frozen=True):
+    spec: ToolSpec
+    run: Run
+
+
+Toolbox = Mapping[str, Tool]
+NO_TOOLS: Toolbox = {}
+
+
+def function_tool(
+    function: Callable[..., Awaitable[Any]],
+    *,
+    name: str = "",
+    description: str = "",
+    effect: Effect = "unknown",
+    parallel_safe: bool = False,
+    ask: bool = False,
+) -> Tool:
+    """A tool made of an async function: its parameters are the schema, its docstring says what it does.
+
+    `ask` has a person approve each call unless a policy file says otherwise.
+    """
+    spec = ToolSpec(
+        name=name or function.__name__,
+        description=description or inspect.getdoc(function) or "",
+        parameters=_schema(function),
+        kind="function",
+        effect=effect,
+        parallel_safe=parallel_safe,
+        unruled="ask" if ask else "allow",
+    )
+
+    async def run(arguments: dict[str, Any]) -> str | ToolAnswer:
+        answer = await function(**arguments)
+        return answer if isinstance(answer, ToolAnswer) else "" if answer is None else str(answer)
+
+    return Tool(spec, run)
+
+
+def build_toolbox(given: Mapping[str, Tool | Callable[..., Awaitable[Any]]]) -> Toolbox:
+    """Tools by their names, in a fixed order."""
+    tools = {
+        name: tool if isinstance(tool, Tool) else function_tool(tool, name=name) for name, tool in sorted(given.items())
+    }
+    return tools
+
+
+_TYPES: Mapping[type, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    dict: "object",
+    list: "array",
+}
+
+
+def _schema(function: Callable[..., Any]) -> dict[str, Any]:
+    hints = get_type_hints(function)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        properties[name] = _type(hints.get(name, Any))
+        if parameter.default is parameter.empty:
+            required.append(name)
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**schema, "required": required} if required else schema
+
+
+def _type(hint: Any) -> dict[str, Any]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        kinds = [each for each in arguments if each is not type(None)]
+        return _type(kinds[0]) if len(kinds) == 1 else {"anyOf": [_type(each) for each in kinds]}
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (list, tuple) and arguments:
+        return {"type": "array", "items": _type(arguments[0])}
+    known = _TYPES.get(origin or hint)
+    return {"type": known} if known else {}
