@@ -1,4 +1,4 @@
-"""Agents are files: read them from any of four formats, check them, show them, convert them.
+"""Agents are files: read them from any of four formats, check them, convert them, run them.
 
     from duragent import load_agent, agent_hash, validate
 
@@ -22,42 +22,69 @@ if TYPE_CHECKING:
     from duragent.agentfiles import load as load_agent
     from duragent.conversion import Converted, Loss
     from duragent.conversion import convert as convert_agent
-    from duragent.errors import DuragentError, FetchFailed, InvalidAgent, LossRefused, NotFound
+    from duragent.errors import (
+        Conflict,
+        CorruptLog,
+        DuragentError,
+        FetchFailed,
+        InvalidAgent,
+        LossRefused,
+        ModelFailed,
+        NotFound,
+        StorageFailed,
+    )
+    from duragent.following import Settled
     from duragent.formats.shape import Problem
+    from duragent.runtime import Runtime
+    from duragent.tools import function_tool
 
 _HOMES = {
     "Agent": ("duragent.agent", "Agent"),
+    "Conflict": ("duragent.errors", "Conflict"),
     "Converted": ("duragent.conversion", "Converted"),
+    "CorruptLog": ("duragent.errors", "CorruptLog"),
     "DuragentError": ("duragent.errors", "DuragentError"),
     "Examined": ("duragent.agentfiles", "Examined"),
     "FetchFailed": ("duragent.errors", "FetchFailed"),
     "InvalidAgent": ("duragent.errors", "InvalidAgent"),
     "Loss": ("duragent.conversion", "Loss"),
     "LossRefused": ("duragent.errors", "LossRefused"),
+    "ModelFailed": ("duragent.errors", "ModelFailed"),
     "NotFound": ("duragent.errors", "NotFound"),
     "Origin": ("duragent.agent", "Origin"),
     "Problem": ("duragent.formats.shape", "Problem"),
+    "Runtime": ("duragent.runtime", "Runtime"),
+    "Settled": ("duragent.following", "Settled"),
+    "StorageFailed": ("duragent.errors", "StorageFailed"),
     "agent_hash": ("duragent.agentfiles", "agent_hash"),
     "convert_agent": ("duragent.conversion", "convert"),
+    "function_tool": ("duragent.tools", "function_tool"),
     "load_agent": ("duragent.agentfiles", "load"),
     "validate": ("duragent.agentfiles", "examine"),
 }
 
 __all__ = [
     "Agent",
+    "Conflict",
     "Converted",
+    "CorruptLog",
     "DuragentError",
     "Examined",
     "FetchFailed",
     "InvalidAgent",
     "Loss",
     "LossRefused",
+    "ModelFailed",
     "NotFound",
     "Origin",
     "Problem",
+    "Runtime",
+    "Settled",
+    "StorageFailed",
     "__version__",
     "agent_hash",
     "convert_agent",
+    "function_tool",
     "load_agent",
     "validate",
 ]

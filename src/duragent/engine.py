@@ -29,7 +29,7 @@ from duragent.core.turn import (
     next_step,
     reached,
 )
-from duragent.errors import ModelFailed
+from duragent.errors import ModelFailed, StorageFailed
 from duragent.models import Answer, Listener, Model
 from duragent.models.prices import Price, cost, reserve
 from duragent.store import SessionLog
@@ -184,9 +184,12 @@ async def _run_tools(work: Work, calls: Sequence[ev.ToolCall]) -> None:
     if len(calls) == 1:
         await _run_tool(work, calls[0])
         return
-    async with asyncio.TaskGroup() as group:
-        for call in calls:
-            group.create_task(_run_tool(work, call))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for call in calls:
+                group.create_task(_run_tool(work, call))
+    except* StorageFailed as failed:
+        raise failed.exceptions[0] from None
 
 
 async def _run_tool(work: Work, call: ev.ToolCall) -> None:

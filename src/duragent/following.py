@@ -58,9 +58,13 @@ class Follower:
         else:
             self._items.append(item)
         if self._waiter is not None:
-            if not self._waiter.done():
-                self._waiter.set_result(None)
-            self._waiter = None
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the listener look, even if there is nothing new."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        self._waiter = None
 
     def lead(self, item: Item) -> None:
         """Put something before everything else."""

@@ -190,6 +190,8 @@ class Lives:
     async def discard(self, live: Live, error: DuragentError) -> None:
         """The disk refused: this state is over, and the next message opens the session from what is on disk."""
         live.failure = error
+        for follower in live.followers:
+            follower.wake()
         await self.release(live)
 
     async def close(self) -> None:

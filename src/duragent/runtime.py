@@ -87,9 +87,7 @@ class Runtime:
         if live.session.ended:
             where = f"fork it at entry {live.session.seq - 1}"
             raise Conflict(f"{session_id} has ended. Begin a new session, or go on from a copy: {where}.")
-        seq = live.work.record(event).seq
-        await self._written(live)
-        return seq
+        return await self._say(live, event)
 
     async def decide(
         self,
@@ -108,9 +106,7 @@ class Runtime:
         call = live.session.open_calls.get(call_id)
         if call is not None and digest is not None and digest != call.digest:
             raise Conflict(f"The decision about {call_id!r} is for other arguments than those that wait.")
-        seq = live.work.record(ev.ApprovalDecision(call_id, decision, by, reason)).seq
-        await self._written(live)
-        return seq
+        return await self._say(live, ev.ApprovalDecision(call_id, decision, by, reason))
 
     async def cancel(self, session_id: str) -> bool:
         """Stop the turn that runs or waits. False where there is none."""
@@ -122,8 +118,7 @@ class Runtime:
             return True
         if not live.session.owes_answer:
             return False
-        self._stop(live)
-        await self._written(live)
+        await self._say(live, self._cancelled(live))
         return True
 
     async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Item]:
@@ -194,8 +189,7 @@ class Runtime:
         live = await self._lives.open(session_id)
         await self._halt(live)
         if not live.session.ended:
-            live.work.record(ev.SessionEnd(reason))
-            await self._written(live)
+            await self._say(live, ev.SessionEnd(reason))
 
     async def fork(self, session_id: str, seq: int) -> str:
         """A new session that begins with the first `seq` entries of this one."""
@@ -245,14 +239,16 @@ class Runtime:
 
     # Working.
 
-    async def _written(self, live: Live) -> None:
-        """Wait until what was recorded is on disk; then see to it that the session is worked on."""
+    async def _say(self, live: Live, event: ev.Event) -> int:
+        """Record an event, wait until it is on disk, and see to it that the session is worked on."""
         try:
+            seq = live.work.record(event).seq
             await live.log.flush()
         except DuragentError as error:
             await self._lives.discard(live, error)
             raise
         self._wake(live)
+        return seq
 
     def _wake(self, live: Live) -> None:
         if live.wake is not None:
@@ -275,27 +271,34 @@ class Runtime:
             if not live.cancelling:
                 raise
             live.cancelling = False
-            self._stop(live)
             with suppress(DuragentError):
-                await live.log.flush()
+                await self._write_cancelled(live)
         except DuragentError as error:
             await self._lives.discard(live, error)
         finally:
             live.partial.clear()
             live.task = None
             live.touched = asyncio.get_running_loop().time()
-            live.tell(Settled(live.session.seq, live.session.waiting))
+            if live.failure is None:
+                live.tell(Settled(live.session.seq, live.session.waiting))
 
-    def _stop(self, live: Live) -> None:
+    async def _write_cancelled(self, live: Live) -> None:
         """Write down that a person stopped the turn, unless its answer was already there."""
         if live.session.owes_answer:
-            live.work.record(ev.TurnStopped("cancelled", "The turn was cancelled.", "".join(live.partial)))
+            live.work.record(self._cancelled(live))
+        await live.log.flush()
+
+    def _cancelled(self, live: Live) -> ev.TurnStopped:
+        return ev.TurnStopped("cancelled", "The turn was cancelled.", "".join(live.partial))
 
     async def _sleep(self, live: Live, until: datetime) -> None:
         live.wake = asyncio.Event()
-        with suppress(TimeoutError):
+        try:
             await asyncio.wait_for(live.wake.wait(), max(0.0, (until - self.clock()).total_seconds()))
-        live.wake = None
+        except TimeoutError:
+            pass
+        finally:
+            live.wake = None
 
     async def _keep(self, live: Live) -> None:
         """Write a snapshot, and shorten the log, once enough has happened: rarer the longer a session is."""
@@ -326,8 +329,7 @@ class Runtime:
         """Somebody is there: what was paused goes on."""
         live.left_at = None
         if live.session.status == "paused":
-            live.work.record(ev.StatusChange("paused", "active"))
-            await self._written(live)
+            await self._say(live, ev.StatusChange("paused", "active"))
 
     def _leave(self, live: Live, follower: Follower) -> None:
         live.followers.remove(follower)

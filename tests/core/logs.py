@@ -29,7 +29,12 @@ _timestamps = st.sampled_from([AT, "2026-02-18T09:00:00Z", "2020-01-01T00:00:00+
 events: st.SearchStrategy[ev.Event] = st.one_of(
     st.builds(ev.SessionStart, st.just("a"), gateway=st.none() | st.just("telegram")),
     st.builds(
-        ev.UserMessage, _texts, _senders, _senders, st.none() | st.sampled_from(["m1", "m2"]), wants_answer=st.booleans()
+        ev.UserMessage,
+        _texts,
+        _senders,
+        _senders,
+        st.none() | st.sampled_from(["m1", "m2"]),
+        wants_answer=st.booleans(),
     ),
     st.builds(ev.UserMessage, _texts),
     st.builds(ev.SilentMessage, _texts),
@@ -40,9 +45,7 @@ events: st.SearchStrategy[ev.Event] = st.one_of(
     st.builds(ev.ApprovalDecision, _ids, st.sampled_from(["allow_once", "allow_session", "allow_always", "deny"])),
     st.builds(ev.ToolStarted, _ids),
     st.builds(ev.ToolResult, _ids, st.builds(ev.ToolAnswer, st.booleans(), _texts), _outcomes),
-    st.builds(
-        ev.TurnStopped, st.sampled_from(["rounds", "cost", "cancelled", "model_failed"]), _texts, partial=_texts
-    ),
+    st.builds(ev.TurnStopped, st.sampled_from(["rounds", "cost", "cancelled", "model_failed"]), _texts, partial=_texts),
     st.builds(ev.ReplyDelivered, st.integers(0, 20)),
     st.builds(ev.StatusChange, st.just("active"), st.sampled_from(["active", "paused", "running", "completed", "odd"])),
     st.builds(ev.ErrorNoted, _texts, _texts),

@@ -71,6 +71,11 @@ def shown(request: Request) -> list[tuple[str, list[str]]]:
     return [(message.content, [call.content for call in message.calls]) for message in request.messages]
 
 
+def go_on(session: Session, *happened: ev.Event) -> None:
+    for event in happened:
+        apply(session, ev.Entry(session.seq + 1, AT, event))
+
+
 def says_something(message: Message) -> bool:
     return bool(message.calls or message.content.strip())
 
@@ -194,7 +199,7 @@ def test_an_answer_whose_call_is_open_is_shown_with_it() -> None:
     session = fold(happened)
     assert shown(build(agent(), session, NOW)) == [("hello", []), ("", [""])]
     assert list(session.sums) == [5]
-    apply(session, ev.Entry(3, AT, ev.ToolResult("c1", ev.ToolAnswer(True, "done"))))
+    go_on(session, ev.ToolResult("c1", ev.ToolAnswer(True, "done")))
     assert shown(build(agent(), session, NOW)) == [("hello", []), ("", ["done"])]
 
 
@@ -203,8 +208,13 @@ def test_an_answer_whose_call_is_open_is_shown_with_it() -> None:
 
 def test_history_beyond_its_budget_is_left_out_from_the_oldest_on_and_counted() -> None:
     request = build(agent(max_history_tokens=100), fold(log(*chat(5), ev.UserMessage("and now?"))), NOW)
-    assert [message.content[:10] for message in request.messages] == ["question 4", "answer 4 x", "and now?"]
-    assert request.notice == "[8 earlier messages are not shown.]"
+    assert [message.content[:10] for message in request.messages] == [
+        "answer 3 x",
+        "question 4",
+        "answer 4 x",
+        "and now?",
+    ]
+    assert request.notice == "[7 earlier messages are not shown.]"
 
 
 def test_one_message_that_is_not_shown_is_counted_in_the_singular() -> None:
@@ -230,16 +240,16 @@ def test_the_beginning_of_what_is_shown_stays_for_many_turns_and_the_budget_is_k
     helper = agent(max_history_tokens=4_000)
     prepared, session = prepare(helper), fold(log(*chat(300)))
     beginnings: list[int] = []
-    for number in range(100):
-        asked, answered = session.seq + 1, session.seq + 2
-        apply(session, ev.Entry(asked, AT, ev.UserMessage(f"question {number} " + "x" * 100)))
+    for _ in range(100):
+        _, asked, called, answered = chat(1)
+        go_on(session, asked)
         request = build(helper, session, NOW, prepared=prepared)
-        apply(session, ev.Entry(answered, AT, ev.AssistantResponse("a", f"answer {number} " + "x" * 100)))
+        go_on(session, called, answered)
         beginnings.append(request.messages[0].seq)
         history = sum(message.tokens for message in request.messages[:-1])
         assert 4_000 - 500 - 60 <= history <= 4_000
     tokens_a_turn = 2 * 32
-    assert len(set(beginnings)) <= 100 * tokens_a_turn // (4_000 // 8) + 1
+    assert len(set(beginnings)) <= 100 * tokens_a_turn // (4_000 // 8) + 2
     assert beginnings == sorted(beginnings)
 
 
@@ -248,8 +258,7 @@ def test_the_beginning_stays_while_tools_run_even_when_the_window_is_what_binds(
     session = fold(log(*chat(300), ev.UserMessage("go")))
     beginnings = []
     for number in range(20):
-        for event in used(f"c{number}", "x" * 400):
-            apply(session, ev.Entry(session.seq + 1, AT, event))
+        go_on(session, ev.ModelCalled("m"), *used(f"c{number}", "x" * 400))
         request = build(helper, session, NOW)
         assert request.tokens <= 16_000
         beginnings.append(request.messages[0].seq)
@@ -284,7 +293,7 @@ def test_a_message_is_the_same_object_each_time_it_is_shown_so_that_it_is_encode
     helper = agent(max_tool_result_tokens=1)
     session = fold(log(ev.UserMessage("go"), *used("c1", "aaaabbbbcccc"), ev.AssistantResponse("a", "done")))
     first = build(helper, session, NOW).messages
-    apply(session, ev.Entry(session.seq + 1, AT, ev.UserMessage("again")))
+    go_on(session, ev.UserMessage("again"))
     second = build(helper, session, NOW).messages
     assert [old is new for old, new in zip(first, second, strict=False)] == [True, True, True]
     assert [message is source for message, source in zip(second, session.messages, strict=True)] == [
@@ -297,11 +306,10 @@ def test_a_message_is_the_same_object_each_time_it_is_shown_so_that_it_is_encode
 
 def test_copies_of_messages_that_are_no_longer_shown_are_let_go() -> None:
     helper = agent(max_tool_result_tokens=10, max_history_tokens=200)
-    session = fold(log(ev.SessionStart("a")))
+    session = Session()
     for number in range(100):
-        for event in [ev.UserMessage("go"), *used(f"c{number}", "x" * 100), ev.AssistantResponse("a", "done")]:
-            apply(session, ev.Entry(session.seq + 1, AT, event))
-            request = build(helper, session, NOW)
+        go_on(session, ev.UserMessage("go"), *used(f"c{number}", "x" * 100), ev.AssistantResponse("a", "done"))
+        request = build(helper, session, NOW)
     assert isinstance(session.sums, Totals)
     assert len(session.sums.copies) <= 8 + 2 * len(request.messages)
 
@@ -311,9 +319,7 @@ def results(count: int, **rules: int) -> list[str]:
     happened = [event for number in range(count) for event in used(f"c{number}", f"{number}" + "x" * 100)]
     request = build(agent(**rules), fold(log(ev.UserMessage("go"), *happened)), NOW)
     texts = [call.content for message in request.messages for call in message.calls]
-    assert {text for text in texts if text[0] == "["} <= {
-        "[This result of about 25 tokens is left out to save room.]"
-    }
+    assert {text for text in texts if text[0] == "["} <= {"[This result of about 25 tokens is left out to save room.]"}
     return ["-" if text[0] == "[" else text[0] for text in texts]
 
 
@@ -362,7 +368,9 @@ def test_a_turn_larger_than_the_window_loses_its_oldest_answers_but_not_what_it_
 
 def test_what_people_said_in_between_is_dropped_after_the_answers() -> None:
     helper = agent(4_000)
-    happened = [event for number in range(4) for event in [*used(f"c{number}", "x" * 2_000), ev.UserMessage("u" * 2_000)]]
+    happened = [
+        event for number in range(4) for event in [*used(f"c{number}", "x" * 2_000), ev.UserMessage("u" * 2_000)]
+    ]
     request = build(helper, fold(log(ev.UserMessage("the task"), *happened)), NOW)
     assert [message.role for message in request.messages] == ["user", "user", "user", "user", "user"]
 
@@ -420,8 +428,15 @@ def test_a_turn_of_a_long_session_touches_only_what_it_shows() -> None:
     session = fold(log(*chat(3_000)))
     build(helper, session, NOW)
     session.messages = watched = Watched(session.messages)
-    for event in (ev.UserMessage("and now?"), *used("c1", "x" * 100), ev.AssistantResponse("a", "this")):
-        apply(session, ev.Entry(session.seq + 1, AT, event))
+    called = ev.ModelCalled("m")
+    for event in (
+        ev.UserMessage("and now?"),
+        called,
+        *used("c1", "x" * 100),
+        called,
+        ev.AssistantResponse("a", "this"),
+    ):
+        go_on(session, event)
         request = build(helper, session, NOW)
         oldest = len(watched) - len(request.messages)
         assert watched.touched <= set(range(oldest - 1, len(watched)))
@@ -435,7 +450,7 @@ def test_tokens_are_counted_once_for_each_message() -> None:
     before = copy.copy(list(session.sums))
     for message in session.messages[:5_000]:
         message.tokens = -1  # whoever counts again puts this right
-    apply(session, ev.Entry(session.seq + 1, AT, ev.UserMessage("and now?")))
+    go_on(session, ev.UserMessage("and now?"))
     build(agent(), session, NOW)
     assert list(session.sums) == [*before, before[-1] + 6]
     assert {message.tokens for message in session.messages[:5_000]} == {-1}

@@ -179,15 +179,27 @@ def test_a_server_of_ones_own_needs_no_key() -> None:
     assert resolve(there, Facts()) == Plan((Candidate("openai", "m", "http://gpu:8000/v1"),))
 
 
-def test_a_key_that_an_agents_file_sends_elsewhere_is_spoken_of() -> None:
+def test_a_key_goes_where_an_agents_file_sends_it_only_with_the_owners_word() -> None:
     there = Agent(name="a", model=ModelChoice((ModelRef("openai", "m", "https://proxy.example/v1"),)))
     assert resolve(there, Facts(keys=ALL_KEYS)) == Plan(
-        (Candidate("openai", "m", "https://proxy.example/v1", "OPENAI_API_KEY"),),
-        ("openai/m: the key in OPENAI_API_KEY is sent to proxy.example, as the agent's file says",),
+        (),
+        (
+            "openai/m: the agent's file would send the key in OPENAI_API_KEY to proxy.example. "
+            "If you trust that place, set DURAGENT_KEY_HOSTS=proxy.example",
+        ),
+    )
+    assert resolve(there, Facts(keys=ALL_KEYS, key_hosts=frozenset({"proxy.example"}))) == Plan(
+        (Candidate("openai", "m", "https://proxy.example/v1", "OPENAI_API_KEY"),)
     )
 
 
-def test_an_unknown_provider_with_an_address_is_asked_as_openai_is() -> None:
+@pytest.mark.parametrize("url", ["http://localhost:9/v1", "http://[::1]:9", "https://api.openai.com/v1"])
+def test_a_key_may_go_to_this_machine_and_to_the_provider(url: str) -> None:
+    there = Agent(name="a", model=ModelChoice((ModelRef("openai", "m", url),)))
+    assert resolve(there, Facts(keys=ALL_KEYS)) == Plan((Candidate("openai", "m", url, "OPENAI_API_KEY"),))
+
+
+def test_an_unknown_provider_with_an_address_can_be_asked() -> None:
     there = Agent(
         name="a",
         model=ModelChoice((ModelRef("groq", "m"),)),
@@ -195,7 +207,7 @@ def test_an_unknown_provider_with_an_address_is_asked_as_openai_is() -> None:
     )
     assert resolve(there, Facts()).notes == ("groq/m: GROQ_API_KEY is not set",)
     assert resolve(there, Facts(keys=frozenset({"GROQ_API_KEY"}))) == Plan(
-        (Candidate("openai", "m", "http://localhost:1/v1", "GROQ_API_KEY"),)
+        (Candidate("groq", "m", "http://localhost:1/v1", "GROQ_API_KEY"),)
     )
 
 

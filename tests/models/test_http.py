@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import socket
 from email.utils import formatdate
+from typing import Any
 
 import pytest
 
@@ -83,8 +84,8 @@ def test_a_long_line_in_many_pieces_is_put_together_once() -> None:
 
 @BOTH
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
-def test_a_passing_refusal_is_tried_again(make: Make, good: object, pieces: object, called: str, status: int) -> None:
-    outcome = ask([refuse(status), good(["yes"])], make)  # type: ignore[operator]
+def test_a_passing_refusal_is_tried_again(make: Make, good: Any, pieces: Any, called: str, status: int) -> None:
+    outcome = ask([refuse(status), good(["yes"])], make)
     assert (outcome.answer.content, len(outcome.asked), outcome.waits) == ("yes", 2, [1.0])
     assert outcome.heard.restarts == []
     assert outcome.asked[0].body == outcome.asked[1].body
@@ -92,7 +93,7 @@ def test_a_passing_refusal_is_tried_again(make: Make, good: object, pieces: obje
 
 @BOTH
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
-def test_a_lasting_refusal_is_told_at_once(make: Make, good: object, pieces: object, called: str, status: int) -> None:
+def test_a_lasting_refusal_is_told_at_once(make: Make, good: Any, pieces: Any, called: str, status: int) -> None:
     outcome = ask([refuse(status, {"error": {"type": "x", "message": "no such thing"}})], make)
     assert outcome.fate == (f"{called}: {status} no such thing", True, False, status)
     assert (len(outcome.asked), outcome.waits) == (1, [])
@@ -100,7 +101,7 @@ def test_a_lasting_refusal_is_told_at_once(make: Make, good: object, pieces: obj
 
 @BOTH
 def test_tries_come_to_an_end_with_the_last_word_of_the_provider(
-    make: Make, good: object, pieces: object, called: str
+    make: Make, good: Any, pieces: Any, called: str
 ) -> None:
     outcome = ask([refuse(500), refuse(429, {"error": {"message": "slow down"}})], make)
     assert outcome.fate == (f"{called}: 429 slow down", False, True, 429)
@@ -134,7 +135,7 @@ def test_a_wait_that_makes_no_sense_is_no_wait(said: str) -> None:
 
 
 @BOTH
-def test_a_wait_that_does_not_fit_is_not_begun(make: Make, good: object, pieces: object, called: str) -> None:
+def test_a_wait_that_does_not_fit_is_not_begun(make: Make, good: Any, pieces: Any, called: str) -> None:
     outcome = ask([refuse(429, {"error": "busy until noon"}, headers={"Retry-After": "60"})], make, timeout=59)
     assert outcome.fate == (f"{called}: 429 busy until noon", False, False, 429)
     assert (len(outcome.asked), outcome.waits) == (1, [])
@@ -149,10 +150,10 @@ def test_an_empty_account_is_not_asked_again() -> None:
 
 @BOTH
 def test_a_stream_that_breaks_is_begun_again_and_the_listener_forgets(
-    make: Make, good: object, pieces: object, called: str
+    make: Make, good: Any, pieces: Any, called: str
 ) -> None:
-    cut = until(pieces(["wrong ", "start"]), b"wrong")  # type: ignore[operator]
-    outcome = ask([breaking(cut), good(["right"])], make)  # type: ignore[operator]
+    cut = until(pieces(["wrong ", "start"]), b"wrong")
+    outcome = ask([breaking(cut), good(["right"])], make)
     assert outcome.answer.content == "right"
     assert outcome.heard.texts == ["right"]
     assert outcome.heard.restarts == [f"{called}: the connection broke in the middle of the answer"]
@@ -160,16 +161,16 @@ def test_a_stream_that_breaks_is_begun_again_and_the_listener_forgets(
 
 @BOTH
 def test_a_connection_that_breaks_before_any_word_needs_no_forgetting(
-    make: Make, good: object, pieces: object, called: str
+    make: Make, good: Any, pieces: Any, called: str
 ) -> None:
-    outcome = ask([breaking([]), good(["right"])], make)  # type: ignore[operator]
+    outcome = ask([breaking([]), good(["right"])], make)
     assert (outcome.answer.content, outcome.heard.restarts) == ("right", [])
 
 
 @BOTH
-def test_a_stream_without_its_end_is_begun_again(make: Make, good: object, pieces: object, called: str) -> None:
-    half = sending(until(pieces(["half"]), b"half"))  # type: ignore[operator]
-    outcome = ask([half, good(["whole"])], make)  # type: ignore[operator]
+def test_a_stream_without_its_end_is_begun_again(make: Make, good: Any, pieces: Any, called: str) -> None:
+    half = sending(until(pieces(["half"]), b"half"))
+    outcome = ask([half, good(["whole"])], make)
     assert (outcome.answer.content, outcome.heard.texts) == ("whole", ["whole"])
     failed = ask([half], make)
     assert failed.fate == (f"{called}: the answer ended before it was whole", False, True, 200)
@@ -178,29 +179,24 @@ def test_a_stream_without_its_end_is_begun_again(make: Make, good: object, piece
 
 @BOTH
 def test_a_connection_that_breaks_after_the_last_word_changes_nothing(
-    make: Make, good: object, pieces: object, called: str
+    make: Make, good: Any, pieces: Any, called: str
 ) -> None:
-    sent = pieces(["all ", "said"])  # type: ignore[operator]
+    sent = pieces(["all ", "said"])
     for kept in (sent, sent[:-1]):
         outcome = ask([breaking(kept)], make)
         assert (outcome.answer.content, len(outcome.asked)) == ("all said", 1)
 
 
 @BOTH
-def test_an_answer_that_does_not_come_in_time_is_given_up(
-    make: Make, good: object, pieces: object, called: str
-) -> None:
-    outcome = ask([hanging(until(pieces(["part"]), b"part"))], make, timeout=0.2)  # type: ignore[operator]
+def test_an_answer_that_does_not_come_in_time_is_given_up(make: Make, good: Any, pieces: Any, called: str) -> None:
+    outcome = ask([hanging(until(pieces(["part"]), b"part"))], make, timeout=0.5)
     why = "gave no whole answer in time. Try again, or raise llm_timeout_seconds"
     assert outcome.fate == (f"{called}: {why}", False, True, None)
-    assert len(outcome.asked) == 1
 
 
 @BOTH
-def test_a_stream_that_stays_open_after_its_last_word_is_left(
-    make: Make, good: object, pieces: object, called: str
-) -> None:
-    outcome = ask([hanging(pieces(["done"]))], make)  # type: ignore[operator]
+def test_a_stream_that_stays_open_after_its_last_word_is_left(make: Make, good: Any, pieces: Any, called: str) -> None:
+    outcome = ask([hanging(pieces(["done"]))], make, grace=0.01)
     assert outcome.answer.content == "done"
 
 
@@ -228,7 +224,7 @@ def test_an_address_that_is_none_is_said_to_be_none(address: str) -> None:
 @BOTH
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed_and_says_where_it_points(
-    make: Make, good: object, pieces: object, called: str, status: int
+    make: Make, good: Any, pieces: Any, called: str, status: int
 ) -> None:
     to = f"https://elsewhere.test/v2?token={KEY}"
     outcome = ask([refuse(status, headers={"Location": to})], make)
@@ -238,41 +234,41 @@ def test_a_redirect_is_not_followed_and_says_where_it_points(
 
 
 @BOTH
-def test_cookies_are_neither_kept_nor_sent(make: Make, good: object, pieces: object, called: str) -> None:
-    outcome = ask([refuse(500, headers={"Set-Cookie": "a=b; Path=/"}), good(["x"])], make)  # type: ignore[operator]
+def test_cookies_are_neither_kept_nor_sent(make: Make, good: Any, pieces: Any, called: str) -> None:
+    outcome = ask([refuse(500, headers={"Set-Cookie": "a=b; Path=/"}), good(["x"])], make)
     assert "Cookie" not in outcome.asked[1].headers
 
 
 @BOTH
-def test_one_connection_serves_one_answer_after_another(make: Make, good: object, pieces: object, called: str) -> None:
-    outcome = ask([good(["x"])], make, times=5)  # type: ignore[operator]
+def test_one_connection_serves_one_answer_after_another(make: Make, good: Any, pieces: Any, called: str) -> None:
+    outcome = ask([good(["x"])], make, times=5)
     assert len(outcome.asked) == 5
     assert len({asked.connection for asked in outcome.asked}) == 1
 
 
 @BOTH
-def test_a_refusal_leaves_the_connection_in_use(make: Make, good: object, pieces: object, called: str) -> None:
-    outcome = ask([refuse(500), good(["x"])], make)  # type: ignore[operator]
+def test_a_refusal_leaves_the_connection_in_use(make: Make, good: Any, pieces: Any, called: str) -> None:
+    outcome = ask([refuse(500), good(["x"])], make)
     assert len({asked.connection for asked in outcome.asked}) == 1
 
 
 @BOTH
-def test_an_answer_of_ten_megabytes_is_taken(make: Make, good: object, pieces: object, called: str) -> None:
+def test_an_answer_of_ten_megabytes_is_taken(make: Make, good: Any, pieces: Any, called: str) -> None:
     words = ["ü" * 2**19] * 10
-    outcome = ask([sending(pieces(words))], make)  # type: ignore[operator]
+    outcome = ask([sending(pieces(words))], make)
     assert len(outcome.answer.content.encode()) == 10 * 2**20
 
 
 @BOTH
-def test_an_answer_without_end_is_given_up(make: Make, good: object, pieces: object, called: str) -> None:
-    endless = sending([*pieces(["x" * 2**20] * 3)[:-2]])  # type: ignore[operator]
+def test_an_answer_without_end_is_given_up(make: Make, good: Any, pieces: Any, called: str) -> None:
+    endless = sending([*pieces(["x" * 2**20] * 3)[:-2]])
     outcome = ask([endless], make, max_answer=2 * 2**20)
     assert outcome.fate == (f"{called}: the answer is longer than 2 MB and was given up", True, True, None)
     assert len(outcome.asked) == 1
 
 
 @BOTH
-def test_a_page_instead_of_an_answer_is_no_answer(make: Make, good: object, pieces: object, called: str) -> None:
+def test_a_page_instead_of_an_answer_is_no_answer(make: Make, good: Any, pieces: Any, called: str) -> None:
     outcome = ask([sending([b"<html><title>Log in</title>"], content_type="text/html")], make)
     text, lasting, billed, status = outcome.fate
     assert "answered with text/html, not with a model's words. Is base_url right?" in text
@@ -280,22 +276,22 @@ def test_a_page_instead_of_an_answer_is_no_answer(make: Make, good: object, piec
 
 
 @BOTH
-def test_a_wrong_content_type_does_not_matter(make: Make, good: object, pieces: object, called: str) -> None:
+def test_a_wrong_content_type_does_not_matter(make: Make, good: Any, pieces: Any, called: str) -> None:
     for content_type in ("text/plain", "application/json", "application/octet-stream"):
-        behaviour: Behaviour = sending(pieces(["x"]), content_type=content_type)  # type: ignore[operator]
+        behaviour: Behaviour = sending(pieces(["x"]), content_type=content_type)
         assert ask([behaviour], make).answer.content == "x"
 
 
 @BOTH
-def test_garbage_is_tried_again(make: Make, good: object, pieces: object, called: str) -> None:
+def test_garbage_is_tried_again(make: Make, good: Any, pieces: Any, called: str) -> None:
     for garbage in (b"data: {half\n\n", b"data: \xff\xfe\n\n", b""):
-        outcome = ask([sending([garbage]), good(["x"])], make)  # type: ignore[operator]
+        outcome = ask([sending([garbage]), good(["x"])], make)
         assert (outcome.answer.content, len(outcome.asked)) == ("x", 2)
 
 
 @BOTH
 @pytest.mark.parametrize("status", [400, 401, 429, 500])
-def test_a_key_is_in_no_error(make: Make, good: object, pieces: object, called: str, status: int) -> None:
+def test_a_key_is_in_no_error(make: Make, good: Any, pieces: Any, called: str, status: int) -> None:
     outcome = ask([refuse(status, {"error": {"message": f"the key {KEY} is wrong"}})], make)
     assert str(outcome.failure) == f"{called}: {status} the key [key] is wrong"
     assert KEY not in repr(outcome.failure)
@@ -313,15 +309,13 @@ def test_keys_in_the_owners_headers_and_addresses_are_kept_out_as_well() -> None
 
 
 @BOTH
-def test_a_key_that_cannot_be_sent_is_told_without_the_key(
-    make: Make, good: object, pieces: object, called: str
-) -> None:
+def test_a_key_that_cannot_be_sent_is_told_without_the_key(make: Make, good: Any, pieces: Any, called: str) -> None:
     kind = openai if called.startswith("openai") else anthropic
-    outcome = ask([good(["x"])], kind(key="sk-one\nsk-two"))  # type: ignore[operator]
+    outcome = ask([good(["x"])], kind(key="sk-one\nsk-two"))
     why = "the key or a header holds a character that HTTP forbids. Mend it where it is set"
     assert outcome.fate == (f"{called}: {why}", True, False, None)
     assert outcome.asked == []
-    assert ask([good(["x"])], kind(key=f" {KEY}\n")).answer.content == "x"  # type: ignore[operator]
+    assert ask([good(["x"])], kind(key=f" {KEY}\n")).answer.content == "x"
 
 
 @pytest.mark.parametrize(
@@ -366,10 +360,10 @@ def test_an_address_is_shown_without_what_may_be_secret(url: str, shown: str) ->
 
 
 @BOTH
-def test_cancelling_closes_the_connection(make: Make, good: object, pieces: object, called: str) -> None:
+def test_cancelling_closes_the_connection(make: Make, good: Any, pieces: Any, called: str) -> None:
     async def run() -> None:
         transport = Transport()
-        async with Provider([hanging(until(pieces(["part"]), b"part"))]) as server:  # type: ignore[operator]
+        async with Provider([hanging(until(pieces(["part"]), b"part"))]) as server:
             model = make(server, transport)
             task = asyncio.create_task(model.answer(hello(), Heard(), 30))
             await server.hung.wait()

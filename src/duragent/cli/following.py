@@ -7,7 +7,7 @@ wants to know when all is over. Knows no terminal and no format.
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol
 
 from duragent.core import events as ev
@@ -77,8 +77,9 @@ class Follower:
             elif isinstance(item, Forget):
                 self.view.forget(item.why)
             elif isinstance(item, Lagged):
+                self.view.forget("this terminal was too slow")  # what is being said comes again from its beginning
                 return True
-            elif item.seq > self.seen:
+            elif isinstance(item, ev.Entry) and item.seq > self.seen:
                 self.turn.take(item)
                 self.view.entry(item)
                 self.seen = item.seq
@@ -102,13 +103,18 @@ class Follower:
                 return
 
     def start(self) -> None:
+        if self._task is not None and not self._task.done():
+            return
         self._task = asyncio.ensure_future(self.follow())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        """Look away. What went wrong while looking was told to whoever waited for it."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.exception()
 
 
 @asynccontextmanager

@@ -5,7 +5,9 @@ loop runs; knows nothing of what is printed. A new kind of tool or model needs n
 """
 
 import asyncio
+import getpass
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
@@ -131,6 +133,20 @@ class Models:
             await self._transport.close()
 
 
+def person() -> str | None:
+    """Who sits here, as the log and the prompts shall say it."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return None
+
+
+def _known(config: Config) -> dict[str, str]:
+    """What prompts may ask about the person and the place."""
+    said = {"duragent.data_dir": str(config.workspace), "user.timezone": os.environ.get("TZ") or time.strftime("%Z")}
+    return said | ({"user.name": name} if (name := person()) else {})
+
+
 @asynccontextmanager
 async def open_runtime(
     config: Config, *, override: str | None = None, embedded: bool = False, tell: Tell
@@ -138,7 +154,9 @@ async def open_runtime(
     """The runtime of this workspace, and how it chooses models: ask for those of an agent before you open a
     session, and a missing key is told before anything is written."""
     models = Models(os.environ, override, embedded, tell)
-    settings = Settings(ttl_hours=config.ttl_hours, compaction=config.compaction, prices=config.prices)
+    settings = Settings(
+        ttl_hours=config.ttl_hours, compaction=config.compaction, prices=config.prices, known=_known(config)
+    )
     try:
         async with Runtime(
             config.sessions_dir, agents=reopen_agent(config), models=models, tools=toolbox, settings=settings

@@ -1,12 +1,10 @@
 """session resume, session approve: turns that stopped on the way are carried to their end, without a terminal."""
 
-import getpass
-
 import click
 
 from duragent.cli import clean, echo_json, output_format, say
 from duragent.cli.following import cancelling, watching
-from duragent.cli.opening import in_loop, open_runtime
+from duragent.cli.opening import in_loop, open_runtime, person
 from duragent.cli.running import (
     ANSWERED,
     FAILED,
@@ -174,11 +172,3 @@ async def _approve(
                 await runtime.decide(session_id, call_id, decision, digest=digest, by=person(), reason=reason)
                 session = await follower.settled()
     return conclude(session_id, session, follower.turn, view, form, cancelled=bool(pressed.count))
-
-
-def person() -> str | None:
-    """Who sits here, as the log shall say it."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return None

@@ -17,6 +17,7 @@ from duragent.config import Config, load_config
 from duragent.core import events as ev
 from duragent.core.session import Session
 from duragent.errors import Conflict
+from duragent.runtime import Runtime
 
 ANSWERED, FAILED, WAITING, INTERRUPTED = 0, 1, 3, 130
 
@@ -61,7 +62,7 @@ def _prompt(given: str | None) -> str:
     elif given is None and sys.stdin.isatty():
         raise click.UsageError("Give a prompt, or pipe one in: duragent run AGENT < question.txt")
     else:
-        text = click.get_text_stream("stdin").read()
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
     if not text.strip():
         raise click.UsageError("The prompt is empty.")
     return text
@@ -77,7 +78,7 @@ async def _run(config: Config, agent: Agent, prompt: str, session_id: str | None
         view = VIEWS[form](session_id)
         async with watching(runtime, session_id, view, seen) as follower:
             with cancelling(runtime, session_id) as pressed:
-                await runtime.post(session_id, prompt)
+                await post(config, runtime, session_id, prompt)
                 session = await follower.settled()
         return conclude(session_id, session, follower.turn, view, form, cancelled=bool(pressed.count))
 
@@ -89,6 +90,16 @@ def _known(config: Config, wanted: str, agent: Agent) -> str:
     if known.session.agent and known.session.agent != agent.name:
         raise Conflict(f"{known.session_id} is a session with {known.session.agent}, not with {agent.name}")
     return known.session_id
+
+
+async def post(config: Config, runtime: Runtime, session_id: str, text: str) -> None:
+    """Say something; a session that turns out to have ended says why, and how to go on from it."""
+    try:
+        await runtime.post(session_id, text)
+    except Conflict:
+        store = open_store(config)
+        refuse_ended(store, look(store, session_id))
+        raise
 
 
 def note(text: str) -> None:

@@ -35,7 +35,8 @@ _KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openrout
 _ALIASES = {"claude": "anthropic", "google": "gemini"}
 _NAMES = {"claude": "anthropic", "gpt-": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "gemini": "gemini"}
 _OLLAMA_PORT = 11434
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_HOSTS = ("localhost", "127.0.0.1", "::1", "api.anthropic.com", "api.openai.com", "openrouter.ai")
+"""Where a key may go without a word from the owner."""
 
 
 class Facts(Struct, frozen=True):
@@ -43,6 +44,7 @@ class Facts(Struct, frozen=True):
 
     keys: frozenset[str] = frozenset()  # names of the environment variables that are set
     ollama: tuple[str, ...] | None = None  # the models it has; None where it does not answer
+    key_hosts: frozenset[str] = frozenset()  # hosts of which the owner says that an agent's file may send keys there
     local: bool = False  # models can run inside the process
     embedded: str = ""  # path of the small model that was installed along
 
@@ -83,12 +85,13 @@ def resolve(agent: Agent, facts: Facts) -> Plan:
         notes.append(f"the agent names no model, so those of {_DEFAULT_TIER} are tried")
     for ref in wanted(agent):
         outcome = _look(ref, agent, facts)
+        if isinstance(outcome, Candidate):
+            outcome = _guarded(outcome, facts)
         if isinstance(outcome, _Missing):
             notes.append(outcome.why)
             stand_ins += [outcome.stand_in] if outcome.stand_in is not None else []
         else:
             found.append(outcome)
-            notes += _warnings(outcome)
     unique = dict.fromkeys(str(each) for each in found)
     kept = [next(each for each in found if str(each) == name) for name in unique]
     kept += stand_ins[:1]  # they are all the same small model
@@ -201,7 +204,7 @@ def _compatible(ref: ModelRef, agent: Agent, facts: Facts) -> Candidate | _Missi
     auth, key_env = _auth(ref.provider, agent) or Provider(), _key_env(ref.provider, agent)
     if key_env and key_env not in facts.keys:
         return _Missing(f"{ref.provider}/{ref.name}: {key_env} is not set")
-    return Candidate("openai", ref.name, _address(ref, agent), key_env, auth.headers)
+    return Candidate(ref.provider, ref.name, _address(ref, agent), key_env, auth.headers)
 
 
 def _gemini(ref: ModelRef, agent: Agent, facts: Facts) -> Candidate | _Missing:
@@ -263,8 +266,12 @@ _HANDLERS: Mapping[str, Callable[[ModelRef, Agent, Facts], Candidate | _Missing]
 }
 
 
-def _warnings(candidate: Candidate) -> Iterator[str]:
-    """A key that goes where an agent's file sends it is nothing to do without a word."""
-    host = urlsplit(candidate.base_url or "").hostname
-    if candidate.key_env and host and host not in _LOOPBACK:
-        yield f"{candidate}: the key in {candidate.key_env} is sent to {host}, as the agent's file says"
+def _guarded(candidate: Candidate, facts: Facts) -> Candidate | _Missing:
+    """Agents come from strangers: where their file sends a key, the owner must have said so."""
+    host = urlsplit(candidate.base_url or "").hostname or ""
+    if not candidate.key_env or not host or host in (*_HOSTS, *facts.key_hosts):
+        return candidate
+    return _Missing(
+        f"{candidate}: the agent's file would send the key in {candidate.key_env} to {host}. "
+        f"If you trust that place, set DURAGENT_KEY_HOSTS={host}"
+    )

@@ -59,23 +59,25 @@ def open_model(candidate: Candidate, *, environ: Mapping[str, str], transport: o
     `transport` is the `models.http.Transport` that all models of a process share; those that need no network need
     none. A provider's module is loaded here and only here, so that nobody waits for those that are not used.
     """
-    if candidate.provider not in _MODULES:
+    if candidate.provider not in _MODULES and not candidate.base_url:
         known = ", ".join(_MODULES)
         raise ModelFailed(f"{candidate}: no such provider. There are {known}", lasting=True, billed=False)
-    module, kind = _MODULES[candidate.provider]
+    module, kind = _MODULES.get(candidate.provider, _MODULES["openai"])
     make = getattr(import_module(f"duragent.models.{module}"), kind)
-    model: Model
-    if candidate.provider in ("scripted", "local"):
-        model = make(candidate.name)
-        return model
+    said = {} if module in ("scripted", "local") else _connection(candidate, environ) | {"transport": transport}
+    model: Model = make(candidate.name, **said)
+    return model
+
+
+def _connection(candidate: Candidate, environ: Mapping[str, str]) -> dict[str, object]:
+    """How a model is reached over HTTP. A missing key is found here, before anything is sent."""
     key = environ.get(candidate.key_env, "").strip() if candidate.key_env else ""
     if candidate.key_env and not key:
-        text = f"{candidate}: {candidate.key_env} is not set. Put the key of the provider into it"
+        text = f"{candidate}: {candidate.key_env} is not set. Put the provider's key into it"
         raise ModelFailed(text, lasting=True, billed=False)
     said: dict[str, object] = {"base_url": candidate.base_url, "key": key or None, "headers": candidate.headers}
     if candidate.provider != "anthropic":
         said["provider"] = candidate.provider
     if candidate.provider == "ollama" and not candidate.base_url:
         said["base_url"] = f"{ollama_url(environ.get('OLLAMA_HOST', ''))}/v1"
-    model = make(candidate.name, transport=transport, **said)
-    return model
+    return said

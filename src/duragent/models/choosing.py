@@ -62,6 +62,7 @@ async def gather(agent: Agent, environ: Mapping[str, str]) -> Facts:
     return Facts(
         keys=frozenset(name for name, value in environ.items() if value.strip()),
         ollama=await probe_ollama(environ) if may_use_ollama(agent) else None,
+        key_hosts=frozenset(environ.get("DURAGENT_KEY_HOSTS", "").replace(",", " ").split()),
         local=find_spec("xllamacpp") is not None,
         embedded=find_embedded(),
     )

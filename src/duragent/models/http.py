@@ -101,9 +101,10 @@ class Transport:
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         max_answer: int = MAX_ANSWER,
+        grace: float = GRACE,
     ) -> None:
         self._sleep, self._random, self._clock, self._now = sleep, random, clock, now
-        self._max_answer = max_answer
+        self._max_answer, self._grace = max_answer, grace
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -218,7 +219,7 @@ class Transport:
                 continue
             events.feed(chunk)
             if reader.ended:
-                await _drain(response)
+                await _drain(response, self._grace)
                 return
         if document:
             reader.document(b"".join(document))
@@ -256,10 +257,10 @@ class Transport:
         return _Setback(failure, retry_after(response.headers, self._now()))
 
 
-async def _drain(response: aiohttp.ClientResponse) -> None:
+async def _drain(response: aiohttp.ClientResponse, grace: float) -> None:
     """Let a stream that has said its last word come to its end, so that the connection can be used again."""
     try:
-        async with asyncio.timeout(GRACE):
+        async with asyncio.timeout(grace):
             async for _ in response.content.iter_any():
                 pass
     except (TimeoutError, aiohttp.ClientError, OSError):

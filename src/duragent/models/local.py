@@ -29,6 +29,7 @@ from duragent.core.session import Message
 from duragent.errors import ModelFailed
 from duragent.models import Answer, Listener
 from duragent.models.choosing import find_embedded
+from duragent.models.wire import arguments_of, outcome
 
 try:
     import xllamacpp
@@ -307,11 +308,11 @@ def _translated(request: Request) -> Iterator[Said]:
         else:
             yield {"role": "assistant", "content": _own_words(message)}
             for call in message.calls:
-                yield {"role": "user", "content": f"Result of {call.call.tool_name}:\n{call.content}"}
+                yield {"role": "user", "content": f"Result of {call.call.tool_name}:\n{outcome(call)}"}
 
 
 def _own_words(message: Message) -> str:
-    calls = [{"name": each.call.tool_name, "arguments": each.call.arguments or {}} for each in message.calls]
+    calls = [{"name": each.call.tool_name, "arguments": arguments_of(each.call)} for each in message.calls]
     return "\n".join([message.content, *(encode(call).decode() for call in calls)]).strip()
 
 

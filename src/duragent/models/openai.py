@@ -135,8 +135,8 @@ class OpenAIModel:
         texts = [_text("system", text.strip()) for text in (system, request.notice) if text.strip()]
         history = with_fresh_ids(request.messages) if repeated_ids(request.messages) else request.messages
         wires = [m.wire if m.wire and m.dialect == DIALECT else _encode_message(m) for m in history]
+        last = next((m for m, wire in zip(reversed(history), reversed(wires), strict=True) if wire), None)
         wires = [wire for wire in wires if wire]
-        last = next((m for m in reversed(history) if m.calls or m.content.strip()), None)
         if last is None or (last.role == "assistant" and not last.calls):
             wires.append(_text("user", GO_ON))
         if stamp_last and request.stamp.strip():

@@ -2,16 +2,19 @@
 
 A tool is a `ToolSpec` (what it is) and an async function from arguments to an answer. What it raises becomes its
 result; nothing crosses the engine. Plain async functions become tools with `function_tool`. Adding a kind: a module
-here that makes `Tool`s, and a line in `build_toolbox`.
+here that makes `Tool`s, and a line in `tools_of`.
 """
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
+from duragent.agent import Agent, CliTool, DiscoveredTool, InlineTools
+from duragent.agent import Tool as AgentTool
 from duragent.core.events import ToolAnswer
 from duragent.core.policy import Effect, ToolSpec
 
@@ -63,6 +66,24 @@ def build_toolbox(given: Mapping[str, Tool | Callable[..., Awaitable[Any]]]) -> 
         name: tool if isinstance(tool, Tool) else function_tool(tool, name=name) for name, tool in sorted(given.items())
     }
     return tools
+
+
+def tools_of(agent: Agent) -> tuple[Toolbox, tuple[str, ...]]:
+    """The tools an agent's own files give it, and why others that it names are not offered."""
+    missing = [_named(tool) for tool in agent.tools if not isinstance(tool, CliTool | DiscoveredTool)]
+    notes = [f"Not offered, since this version does not have them: {', '.join(missing)}."] if missing else []
+    programs = [tool for tool in agent.tools if isinstance(tool, CliTool | DiscoveredTool)]
+    if programs and agent.trust is not None and agent.trust.exec != "full":
+        names = ", ".join(tool.name for tool in programs)
+        notes.append(f"Not offered, since the agent's trust says exec: {agent.trust.exec}: {names}.")
+        programs = []
+    made = import_module("duragent.tools.cli").make if programs else None
+    return build_toolbox({tool.name: made(agent, tool) for tool in programs} if made else {}), tuple(notes)
+
+
+def _named(tool: AgentTool) -> str:
+    kind = str(type(tool).__struct_config__.tag)
+    return kind if isinstance(tool, InlineTools) else f"{kind} {tool.name}"
 
 
 _TYPES: Mapping[type, str] = {

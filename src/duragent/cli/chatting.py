@@ -1,0 +1,182 @@
+"""chat, attach: a talk with an agent, on a terminal or through a pipe."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncIterator
+
+import click
+
+from duragent.agent import Agent
+from duragent.cli import clean, on_terminal, say
+from duragent.cli.following import cancelling, watching
+from duragent.cli.opening import find_agent, in_loop, open_runtime, reopen_agent
+from duragent.cli.running import (
+    ANSWERED,
+    INTERRUPTED,
+    WAITING,
+    SilentView,
+    note,
+    outcome,
+    post,
+    tell_missing,
+    tell_waiting,
+)
+from duragent.cli.sessions import Known, find_session, look, look_all, open_store, print_list, refuse_ended
+from duragent.cli.telling import block, line
+from duragent.cli.terminal import Chat
+from duragent.config import Config, load_config
+from duragent.errors import Conflict, NotFound
+from duragent.runtime import Runtime
+
+
+@click.command("chat")
+@click.option("--agent", help="Whom to talk with: a name in the workspace, or a path to any format.")
+@click.option("--session", "session_id", metavar="ID", help="Go on with this session.")
+@click.option("--model", metavar="PROVIDER/NAME", help="Use this model, whatever the agent says.")
+def chat_command(agent: str | None, session_id: str | None, model: str | None) -> None:
+    """Talk with an agent. Nothing that was said is lost: leave with Ctrl-D, come back with `duragent attach`.
+
+    Ctrl-C cancels the answer that is being given. /help lists what else can be typed. In a pipe every line is a
+    message, and the answers are printed plainly.
+
+    \b
+    duragent chat --agent assistant
+    duragent chat --agent ./researcher.agent --model openai/gpt-4o
+    duragent chat --session 4VQ8
+    echo "What is a fold?" | duragent chat --agent assistant
+    """
+    if not agent and not session_id:
+        raise click.UsageError("Whom? Give --agent NAME, or --session ID to go on with a session.")
+    config = load_config()
+    known = _known(config, session_id) if session_id else None
+    found = find_agent(config, agent) if agent else _agent_of(config, known)
+    if known and known.session.agent and known.session.agent != found.name:
+        raise Conflict(f"{known.session_id} is a session with {known.session.agent}, not with {found.name}")
+    _talk(config, found, known, model)
+
+
+@click.command("attach")
+@click.argument("session_id", metavar="[ID]", required=False)
+@click.option("--list", "listed", is_flag=True, help="Only list the sessions one can come back to.")
+@click.option("--model", metavar="PROVIDER/NAME", help="Use this model, whatever the agent says.")
+def attach_command(session_id: str | None, listed: bool, model: str | None) -> None:
+    """Come back to the session ID, or to the only one that has not ended; where there are more, you are asked.
+
+    A turn that was interrupted goes on by itself.
+
+    \b
+    duragent attach
+    duragent attach 4VQ8
+    duragent attach --list
+    """
+    config = load_config()
+    if listed:
+        _list(config)
+        return
+    known = _known(config, session_id) if session_id else _choose(config)
+    _talk(config, _agent_of(config, known), known, model)
+
+
+def _list(config: Config) -> None:
+    found = look_all(open_store(config))
+    print_list(found)
+    say("Come back with: duragent attach ID" if found else "There is no session to come back to.", err=True)
+
+
+def _known(config: Config, wanted: str) -> Known:
+    store = open_store(config)
+    known = look(store, find_session(store, wanted))
+    if known.fault:
+        raise Conflict(known.fault)
+    refuse_ended(store, known)
+    return known
+
+
+def _choose(config: Config) -> Known:
+    """The session to come back to: the only one there is, else the one that is chosen."""
+    found = [each for each in look_all(open_store(config)) if not each.fault]
+    if not found:
+        raise NotFound("there is no session to come back to. Try: duragent chat --agent NAME")
+    if len(found) == 1:
+        return found[0]
+    shown = found[:9]
+    print_list(shown, numbered=True)
+    if not (on_terminal() and on_terminal(sys.stdin)):
+        raise click.UsageError("There is more than one session; name the one you mean: duragent attach ID")
+    number = click.prompt("Which one", type=click.IntRange(1, len(shown)), default=1)
+    return shown[number - 1]
+
+
+def _agent_of(config: Config, known: Known | None) -> Agent:
+    if known is None:
+        raise NotFound("no session is named")
+    return reopen_agent(config)(known.session.agent, known.session.source)
+
+
+def _talk(config: Config, agent: Agent, known: Known | None, model: str | None) -> None:
+    interactive = on_terminal() and on_terminal(sys.stdin)
+    code = in_loop(_terminal(config, agent, known, model) if interactive else _piped(config, agent, known, model))
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+async def _terminal(config: Config, agent: Agent, known: Known | None, model: str | None) -> int:
+    notes: list[str] = []
+    async with open_runtime(config, override=model, embedded=True, tell=notes.append) as (runtime, models):
+        chosen = await models(agent)
+        chat = Chat(config, runtime, agent, chosen[0].name)
+        return await chat.run(known, notes)
+
+
+async def _piped(config: Config, agent: Agent, known: Known | None, model: str | None) -> int:
+    """Every line is a message; the answers follow each other on standard output."""
+    code = ANSWERED
+    async with open_runtime(config, override=model, embedded=True, tell=note) as (runtime, models):
+        await models(agent)
+        tell_missing(agent)
+        session_id = known.session_id if known else ""
+        if known and known.standing == "interrupted":
+            note(f"{session_id} was interrupted; going on")
+            code = await _answer(config, runtime, session_id, None)
+        async for text in _lines():
+            if code in (WAITING, INTERRUPTED) or text.strip() == "/exit":
+                break
+            session_id = session_id or await runtime.open_session(agent)
+            code = await _answer(config, runtime, session_id, text)
+    return code
+
+
+async def _answer(config: Config, runtime: Runtime, session_id: str, text: str | None) -> int:
+    """Post a message, or go on with what was interrupted, and print what comes of it."""
+    seen = (await runtime.session(session_id)).seq
+    async with watching(runtime, session_id, SilentView(session_id), seen) as follower:
+        with cancelling(runtime, session_id) as pressed:
+            if text is None:
+                await runtime.recover([session_id])
+            else:
+                await post(config, runtime, session_id, text)
+            session = await follower.settled()
+    turn = follower.turn
+    if turn.answer.strip():
+        say(block(turn.answer, ""))
+    if turn.stopped is not None:
+        say(f"{clean(turn.stopped.reason)}  {line(turn.stopped.message, 2000)}", err=True)
+    if session.waiting:
+        tell_waiting(session_id, session)
+    return outcome(session, turn, cancelled=bool(pressed.count))
+
+
+async def _lines() -> AsyncIterator[str]:
+    """The lines of standard input that say something. Read aside, so that nobody waits for them to end."""
+    loop, lines = asyncio.get_running_loop(), asyncio.Queue[str]()
+
+    def read() -> None:
+        for text in sys.stdin:
+            loop.call_soon_threadsafe(lines.put_nowait, text)
+        loop.call_soon_threadsafe(lines.put_nowait, "")
+
+    threading.Thread(target=read, daemon=True).start()
+    while text := await lines.get():
+        if text.strip():
+            yield text.rstrip("\n")

@@ -1,0 +1,319 @@
+"""A talk on a terminal: the prompt, the commands that begin with a slash, the questions that only a person answers.
+
+Uses the runtime's verbs and shows what comes back on a `Screen`. Ctrl-C cancels the turn, Ctrl-D leaves and says
+how to come back; a line typed while the agent works reaches it with its next step.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.styles import Style
+
+from duragent.agent import Agent
+from duragent.cli import clean, count, plain
+from duragent.cli.following import Follower, cancelling
+from duragent.cli.opening import missing_tools, person
+from duragent.cli.running import ANSWERED, post
+from duragent.cli.screen import Keys, Screen
+from duragent.cli.sessions import Known, question
+from duragent.cli.telling import block, command_line, line, spent, tokens, usd
+from duragent.config import Config
+from duragent.core.events import Decision
+from duragent.core.session import Session
+from duragent.errors import DuragentError
+from duragent.runtime import Runtime
+
+HISTORY = "chat_history"
+SHOWN_MESSAGES = 4
+_STYLE = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold"})
+_COMMAND = re.compile(r"/[a-z]+")
+
+
+class Chat:
+    """One person, one agent, one session at a time. A session begins with its first message."""
+
+    def __init__(self, config: Config, runtime: Runtime, agent: Agent, model: str) -> None:
+        self.config, self.runtime, self.agent, self.model = config, runtime, agent, model
+        self.session_id = ""
+        self.session = Session()
+        self.gone = False
+        self.screen = Screen(self.status)
+        self.follower: Follower | None = None
+        self._posts: set[asyncio.Task[None]] = set()
+        self._prompt: PromptSession[str] = PromptSession(
+            history=_history(config),
+            key_bindings=_sending(),
+            multiline=True,
+            prompt_continuation="  ",
+            reserve_space_for_menu=0,
+            bottom_toolbar=lambda: FormattedText([("", f" {self.status()} · /help · Ctrl-D leaves")]),
+            style=_STYLE,
+            color_depth=ColorDepth.DEPTH_1_BIT if plain() else None,
+        )
+
+    def status(self) -> str:
+        return f"{clean(self.agent.name)} · {clean(self.model)} · {spent(self.session.spent)}"
+
+    async def run(self, known: Known | None, notes: list[str]) -> int:
+        """Talk until the person leaves."""
+        self._greet(notes)
+        if known is not None:
+            await self._come_back(known)
+        while not self.gone:
+            await self._hear(await self._ask())
+        if self.follower is not None:
+            await self.follower.stop()
+        if self.session_id:
+            self.screen.print(f"Come back with: {command_line('attach', self.session_id)}", "dim")
+        return ANSWERED
+
+    def _greet(self, notes: list[str]) -> None:
+        about = f"  {line(self.agent.description, 200)}" if self.agent.description else ""
+        self.screen.print(f"{clean(self.agent.icon)} {clean(self.agent.title or self.agent.name)}{about}", "bold")
+        for text in notes:
+            self.screen.print(clean(text), "yellow")
+        if missing := missing_tools(self.agent):
+            self.screen.print(
+                f"This version does not have these tools of it yet: {clean(', '.join(missing))}", "yellow"
+            )
+        self.screen.print("")
+
+    async def _come_back(self, known: Known) -> None:
+        """Show where the talk was, and go on with what was left undone."""
+        self._enter(known.session_id, known.session)
+        said = [message for message in known.session.messages if message.content.strip()]
+        if len(said) > SHOWN_MESSAGES:
+            self.screen.print(f"({count(len(said) - SHOWN_MESSAGES, 'earlier message')})\n", "dim")
+        for message in said[-SHOWN_MESSAGES:]:
+            self.screen.said(message.content) if message.role == "user" else self.screen.markdown(message.content)
+        if known.standing == "interrupted":
+            self.screen.print("This session was interrupted; it goes on now.\n", "yellow")
+            await self._turn(self._recover())
+        elif known.session.waiting:
+            await self._turn(self._recover())
+
+    async def _recover(self) -> None:
+        await self.runtime.recover([self.session_id])
+        if self.session_id in self.runtime.problems:
+            raise self.runtime.problems[self.session_id]
+
+    def _enter(self, session_id: str, session: Session) -> None:
+        self.session_id, self.session = session_id, session
+        self.follower = Follower(self.runtime, session_id, self.screen, session.seq)
+
+    async def _ask(self) -> str:
+        """What the person types; nothing, where they leave."""
+        typed, self.screen.typed = self.screen.typed, ""
+        while True:
+            try:
+                text = await self._prompt.prompt_async("› ", default=typed)
+            except EOFError:
+                self.gone = True
+                return ""
+            except KeyboardInterrupt:
+                self.screen.print("Ctrl-D leaves; the session stays.", "dim")
+                typed = ""
+                continue
+            self.screen.print("")
+            return text
+
+    async def _hear(self, text: str) -> None:
+        word = text.strip().partition(" ")[0]
+        if not word:
+            return
+        if not _COMMAND.fullmatch(word) or text.startswith(" "):
+            if not self.session_id:
+                self._enter(await self.runtime.open_session(self.agent), Session())
+            await self._turn(self._post(text))
+            return
+        command = COMMANDS.get(word)
+        if command is None:
+            self.screen.print(f"There is no {word}; /help lists what there is. A space before it sends it.\n", "yellow")
+            return
+        await command[1](self)
+
+    async def _post(self, text: str) -> None:
+        await post(self.config, self.runtime, self.session_id, text)
+
+    # A turn.
+
+    async def _turn(self, begin: Coroutine[Any, Any, None]) -> None:
+        """Let the agent work until it rests; what it asks on the way is put to the person."""
+        try:
+            await self._work(begin)
+            while self.session.waiting and not self.gone:
+                await self._decide(self.session.waiting[0])
+        except DuragentError as error:
+            self.screen.print(f"{clean(str(error), lines=True)}\n", "red")
+        if self.follower is not None and self.follower.turn.model:
+            self.model = self.follower.turn.model
+
+    async def _work(self, begin: Coroutine[Any, Any, None]) -> None:
+        """Do `begin`, and show the session until nothing runs any more, or the person leaves."""
+        leaving = asyncio.Event()
+        keys = Keys(self.screen, self._steer, leaving.set)
+        with self.screen.working(), keys.listening(), cancelling(self.runtime, self.session_id):
+            working = asyncio.ensure_future(self._until_settled(begin))
+            left = asyncio.ensure_future(leaving.wait())
+            await asyncio.wait((working, left), return_when=asyncio.FIRST_COMPLETED)
+            left.cancel()
+            if not working.done():
+                self.gone = True
+                working.cancel()
+                await asyncio.wait((working,))
+        if not self.gone:
+            self.session = working.result()
+
+    async def _until_settled(self, begin: Coroutine[Any, Any, None]) -> Session:
+        assert self.follower is not None  # a turn has a session
+        self.follower.start()
+        await begin
+        return await self.follower.settled()
+
+    def _steer(self, text: str) -> None:
+        """What is typed while the agent works reaches it with its next step."""
+        self.screen.said(text)
+        task = asyncio.ensure_future(self._post(text))
+        self._posts.add(task)
+        task.add_done_callback(self._posted)
+
+    def _posted(self, task: asyncio.Task[None]) -> None:
+        self._posts.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.screen.print(clean(str(error)), "red")
+
+    # What only a person decides.
+
+    async def _decide(self, call_id: str) -> None:
+        """Put a question to the person, and go on with what they say. Ctrl-C cancels the turn."""
+        about_call = call_id in self.session.open_calls
+        self.screen.print("It asks to run:" if about_call else "It asks:", "bold yellow")
+        self.screen.print(f"  {block(question(self.session, call_id), '  ')}")
+        answers: dict[str, Decision] = {"y": "allow_once", "n": "deny"}
+        words = "[y] go on   [n] stop "
+        if about_call:
+            answers["s"] = "allow_session"
+            words = "[y] yes, once   [s] yes, in this session   [n] no "
+        asking: PromptSession[str] = PromptSession(
+            key_bindings=_choosing("".join(answers)), style=_STYLE, erase_when_done=True
+        )
+        try:
+            key = await asking.prompt_async(words)
+        except EOFError:
+            self.gone = True
+            return
+        except KeyboardInterrupt:
+            await self._work(self._cancel())
+            return
+        self.screen.print(f"{words}{key}\n", "dim")
+        await self._work(self._decided(call_id, answers[key]))
+
+    async def _cancel(self) -> None:
+        await self.runtime.cancel(self.session_id)
+
+    async def _decided(self, call_id: str, decision: Decision) -> None:
+        call = self.session.open_calls.get(call_id)
+        digest = call.digest if call else None
+        await self.runtime.decide(self.session_id, call_id, decision, digest=digest, by=person())
+
+    # Commands.
+
+    async def show_help(self) -> None:
+        for name, (about, _) in COMMANDS.items():
+            self.screen.print(f"  {name:<8} {about}")
+        self.screen.print("  Enter sends, Alt-Enter begins a new line, Ctrl-C cancels, Ctrl-D leaves.\n", "dim")
+
+    async def show_status(self) -> None:
+        rows = {
+            "session": self.session_id or "begins with your first message",
+            "agent": clean(self.agent.name),
+            "model": clean(self.model),
+            "size": f"{count(len(self.session.messages), 'message')}, {count(self.session.seq, 'event')}",
+            "used": spent(self.session.spent),
+        }
+        for name, value in rows.items():
+            self.screen.print(f"  {name:<8} {value}")
+        self.screen.print("")
+
+    async def show_cost(self) -> None:
+        used = self.session.spent
+        self.screen.print(
+            f"  shown    {tokens(used.prompt_tokens)} tokens, {tokens(used.cached_tokens)} of them cached"
+        )
+        self.screen.print(f"  said     {tokens(used.completion_tokens)} tokens")
+        self.screen.print(f"  asked    {count(used.model_calls, 'time')}")
+        self.screen.print(
+            f"  cost     {usd(used.usd)}" + (f", {usd(used.reserved_usd)} set aside" if used.reserved_usd else "")
+        )
+        self.screen.print("")
+
+    async def reset(self) -> None:
+        """Begin anew; what was said stays where it is."""
+        if self.follower is not None:
+            await self.follower.stop()
+        if self.session_id:
+            self.screen.print(f"A new session. The old one stays: {command_line('attach', self.session_id)}\n", "dim")
+        self.session_id, self.session, self.follower = "", Session(), None
+
+    async def leave(self) -> None:
+        self.gone = True
+
+
+COMMANDS: Mapping[str, tuple[str, Callable[[Chat], Awaitable[None]]]] = {
+    "/help": ("this list", Chat.show_help),
+    "/status": ("session, agent, model, what was used", Chat.show_status),
+    "/cost": ("tokens and money of this session", Chat.show_cost),
+    "/reset": ("begin a new session", Chat.reset),
+    "/exit": ("leave; the session stays", Chat.leave),
+}
+
+
+def _history(config: Config) -> FileHistory:
+    """What was typed in this workspace before. Only its owner may read it."""
+    path = config.workspace / HISTORY
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    return FileHistory(str(path))
+
+
+def _sending() -> KeyBindings:
+    """Enter sends; Alt-Enter begins a new line."""
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def send(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def newline(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+def _choosing(letters: str) -> KeyBindings:
+    """One key is the whole answer; no other key does anything."""
+    keys = KeyBindings()
+
+    @keys.add("<any>")
+    def ignore(event: KeyPressEvent) -> None:
+        pass
+
+    for letter in letters:
+
+        @keys.add(letter)
+        @keys.add(letter.upper())
+        def choose(event: KeyPressEvent, letter: str = letter) -> None:
+            event.app.exit(result=letter)
+
+    return keys
