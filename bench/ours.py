@@ -153,12 +153,19 @@ async def relay(options: Options) -> Figures:
 
 async def growth(options: Options) -> Figures:
     async with runtime(options) as opened:
-        session_id = await opened.open_session(agent(options.whole))
-        return await cpu_of_turns(lambda: take(opened, session_id), options)
+
+        async def conversation(name: str) -> Turn:
+            session_id = await opened.open_session(agent(options.whole))
+            return lambda: take(opened, session_id)
+
+        return await cpu_of_turns(conversation, options)
 
 
 async def memory(options: Options) -> Figures:
-    """Sessions that are open and at rest, each with real turns behind it; then the same once they have left."""
+    """Sessions that are open and at rest, each with real turns behind it; then what they leave behind when they are idle.
+
+    Python keeps the pages of what was freed for what comes next. So what idle sessions still hold is what a second
+    lot of them adds when it has come and gone."""
     async with runtime(options, idle_seconds=3600.0) as opened:
 
         async def some(first: int, sessions: int) -> None:
@@ -177,8 +184,15 @@ async def memory(options: Options) -> Figures:
         open_now = resident()
         await opened.sweep()
         left = resident()
+        await all_of(options.sessions)
+        await opened.sweep()
+        left_again = resident()
     each = options.sessions
-    return {"each": (open_now - before) / each, "idle": max(0, left - before) / each}
+    return {
+        "each": (open_now - before) / each,
+        "idle": max(0, left_again - left) / each,
+        "pages": (left - before) / each,
+    }
 
 
 WORKLOADS = {

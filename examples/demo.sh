@@ -1,30 +1,44 @@
 #!/bin/sh
-# The main job in one minute: check, show, fingerprint and convert the examples. Called by `make demo`.
+# The main job in two minutes: chat with a real model, then end a session with kill -9 and go on. Called by `make demo`.
 set -eu
 cd "$(dirname "$0")/.."
+examples=$PWD/examples
 out=$(mktemp -d)
+export TMPDIR="$out"
 trap 'rm -rf "$out"' EXIT
 
 if [ -t 1 ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); else bold='' plain=''; fi
 say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 run() { printf '$ %s\n' "$*"; "$@"; }
 
-say "1. Every example, in four formats, is valid"
+say "1. Every example, in four formats, is valid; a mistake is found with its place and a hint"
 run duragent validate --strict examples
-
-say "2. A mistake is found, with its place and a hint"
 cp -r examples/code-reviewer "$out/reviewer"
 sed 's/temperature:/temprature:/' examples/code-reviewer/agent.yaml > "$out/reviewer/agent.yaml"
 run duragent validate "$out/reviewer" || true
 
-say "3. An agent that inherits, after inheritance and defaults: where its trust comes from"
-printf '$ duragent show examples/legal-researcher --origins | grep ^trust\n'
-duragent show examples/legal-researcher --origins | grep '^trust'
+cd "$out"
+say "2. A chat with a real model inside this process (SmolLM2, 135M: it is very small, expect little of it)"
+if duragent run "$examples/companion" "Hello" > /dev/null 2> "$out/why"; then
+  printf '$ duragent chat --agent companion\n'
+  printf 'What is the capital of France?\nAnd of Italy?\n' | duragent chat --agent "$examples/companion"
+else
+  cat "$out/why"
+fi
 
-say "4. Fingerprints"
-run duragent hash examples/researcher.agent
+say "3. A session that uses a tool, ended with kill -9 while the tool runs (the model is a script, so that it always goes the same way)"
+printf '$ duragent run bookkeeper "Write down 120.50" &\n'
+duragent run "$examples/bookkeeper" "Write down 120.50" > "$out/answer" 2>&1 &
+victim=$!
+while [ ! -s "$out"/duragent-ledger-*.txt ]; do sleep 0.1; done
+kill -9 "$victim"
+wait "$victim" 2> /dev/null || true
+printf '$ kill -9 %s\n' "$victim"
+id=$(duragent session list --agent bookkeeper --format json | sed -n 's/.*"\(session_[0-9A-Z]*\)".*/\1/p' | head -n 1)
+say "   What is on disk: the tool had started, and nobody knows how it ended"
+run duragent session log "$id"
 
-say "5. The same agent in another format, and what does not come along"
-run duragent convert examples/researcher.agent --to duragent --output "$out/converted" || true
-run duragent convert examples/researcher.agent --to duragent --output "$out/converted" --accept-loss
-run duragent validate "$out/converted"
+say "4. The session goes on. The amount is not written twice: the model is told that the outcome is unknown, and looks"
+run duragent session resume "$id"
+printf '\nThe ledger has %s line.\n' "$(wc -l < "$(ls "$out"/duragent-ledger-*.txt)" | tr -d ' ')"
+say "Yours: duragent init my-agents && cd my-agents && duragent chat --agent assistant"

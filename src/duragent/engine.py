@@ -8,6 +8,7 @@ and with it this state; the session is opened again from what is on disk.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from math import isfinite
 from typing import assert_never
 
 from duragent.agent import Agent
@@ -29,13 +30,15 @@ from duragent.core.turn import (
     next_step,
     reached,
 )
-from duragent.errors import ModelFailed, StorageFailed
+from duragent.errors import ModelFailed
 from duragent.models import Answer, Listener, Model
 from duragent.models.prices import Price, cost, reserve
 from duragent.store import SessionLog
 from duragent.tools import Toolbox
 
 MAX_RESULT_CHARS = 262_144
+MAX_DEPTH = 100
+"""How deeply arguments may be nested: what is written down must be readable wherever it is read."""
 
 
 class Actor:
@@ -112,17 +115,20 @@ async def perform(work: Work, step: Step) -> None:
 async def _call_model(work: Work) -> None:
     """Ask the candidates in their order. The next one is asked when one fails for good."""
     failure: ModelFailed | None = None
+    hopeless: set[Model] = set()
     again = 2 if work.actor.agent.limits.on_error == "retry" else 1
     for model in [model for _ in range(again) for model in work.actor.models]:
+        if model in hopeless:
+            continue
         prepared = work.actor.prepared[model.name]
         request = build(prepared.agent, work.session, work.clock(), prepared.tools, model.name, prepared)
         price = work.actor.price(model.name)
         limited = work.actor.agent.limits.cost_usd is not None
         reserved = reserve(price, request.tokens, request.max_output_tokens or RESERVE) if limited and price else None
-        if limited and (step := _unaffordable(work, model, reserved)) is not None:
-            await perform(work, step)
-            return
         why, refunded = (str(failure), not failure.billed) if failure else (None, False)
+        if limited and (step := _unaffordable(work, model, reserved, refunded)) is not None:
+            await _stop_before(work, step, refunded)
+            return
         work.record(ev.ModelCalled(model.name, reserved, why, refunded), lazy=reserved is None)
         if reserved is not None:
             await work.log.flush()
@@ -130,23 +136,50 @@ async def _call_model(work: Work) -> None:
             work.log.kick()
         try:
             timeout = float(work.actor.agent.session.llm_timeout_seconds)
-            answer = await model.answer(request, work.listener, timeout)
+            response = _response(work, await model.answer(request, work.listener, timeout), price)
         except ModelFailed as error:
             failure = error
-            continue
-        except Exception as error:  # noqa: BLE001 - a model may be foreign code: it failed, the session goes on
-            failure = ModelFailed(f"{model.name} broke: {type(error).__name__}: {error}")
-            continue
-        _take_answer(work, answer, price)
-        return
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - foreign code: it failed, the session goes on
+            _pass_on(error)
+            failure = ModelFailed(f"{model.name} broke: {_told(error)}")
+        else:
+            work.record(response)
+            return
+        if failure.lasting:
+            hopeless.add(model)
+        work.listener.restart(str(failure))
     text = str(failure) if failure else "This agent names no model that can be used here."
     work.record(ev.TurnStopped("model_failed", text, refunded=failure is not None and not failure.billed))
 
 
-def _unaffordable(work: Work, model: Model, reserved: float | None) -> Step | None:
+def _pass_on(error: BaseException) -> None:
+    """Raise the cancellation that is meant for us; one that foreign code made up is its failure."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+
+
+def _told(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an error that cannot even say what it is
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+async def _stop_before(work: Work, step: Step, refunded: bool) -> None:
+    """Do not make the call. What the one before it had set aside comes back if that was turned away."""
+    if isinstance(step, StopTurn):
+        work.record(ev.TurnStopped(step.reason, step.message, refunded=refunded))
+    else:
+        await perform(work, step)
+
+
+def _unaffordable(work: Work, model: Model, reserved: float | None, refunded: bool) -> Step | None:
     """Why a call must not be made by an agent that may spend only so much."""
     if reserved is not None:
-        return reached(work.actor.agent, work.session, reserved)
+        returned = work.session.spent.reserved_usd if refunded else 0.0
+        return reached(work.actor.agent, work.session, reserved, returned)
     text = (
         f"This agent may spend ${work.actor.agent.limits.cost_usd:g}, and what {model.name} costs is not known. "
         f"Set its price in duragent.yaml, in USD per million tokens: prices: {{{model.name}: {{input: 1, output: 2}}}}"
@@ -154,12 +187,17 @@ def _unaffordable(work: Work, model: Model, reserved: float | None) -> Step | No
     return StopTurn("price_unknown", text)
 
 
-def _take_answer(work: Work, answer: Answer, price: Price | None) -> None:
-    usd = answer.cost_usd
+def _response(work: Work, answer: Answer, price: Price | None) -> ev.AssistantResponse:
+    """The answer as it is written down. What cannot be written raises: it is the model's failure."""
+    if not isinstance(answer, Answer) or not isinstance(answer.content, str):
+        raise TypeError(f"it answered with a {type(getattr(answer, 'content', answer)).__name__} in place of a text")
+    usd = answer.cost_usd if answer.cost_usd is not None and isfinite(answer.cost_usd) else None
     if usd is None and price is not None and answer.usage is not None:
         usd = cost(price, answer.usage)
+    if not usd and not work.session.spent.reserved_usd:
+        usd = None  # nothing was set aside and nothing was spent: not worth a word
     calls = _distinct(answer.tool_calls, work.session)
-    work.record(ev.AssistantResponse(work.session.agent, answer.content, calls, answer.usage, usd or None))
+    return ev.AssistantResponse(work.session.agent, answer.content, calls, answer.usage, usd)
 
 
 def _distinct(calls: Sequence[ev.ToolCall], session: Session) -> tuple[ev.ToolCall, ...]:
@@ -167,13 +205,26 @@ def _distinct(calls: Sequence[ev.ToolCall], session: Session) -> tuple[ev.ToolCa
     seen: set[str] = set()
     named: list[ev.ToolCall] = []
     for index, call in enumerate(calls):
-        call_id = call.call_id
-        if not call_id or call_id in seen:
+        call_id, arguments, malformed = call.call_id, call.arguments, call.malformed
+        while not call_id or call_id in seen:
             call_id = f"{call_id or 'call'}_{session.seq + 1}_{index}"
-            call = ev.ToolCall(call_id, call.tool_name, call.arguments, call.malformed)
+        if malformed is None and not _is_json(arguments):
+            arguments, malformed = None, f"they hold what JSON cannot, or are nested deeper than {MAX_DEPTH} levels"
         seen.add(call_id)
-        named.append(call)
+        named.append(ev.ToolCall(call_id, call.tool_name, arguments, malformed))
     return tuple(named)
+
+
+def _is_json(value: ev.Json, depth: int = MAX_DEPTH) -> bool:
+    if isinstance(value, float):
+        return isfinite(value)
+    if value is None or isinstance(value, str | int):
+        return True
+    if not depth:
+        return False
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_json(each, depth - 1) for name, each in value.items())
+    return isinstance(value, list) and all(_is_json(each, depth - 1) for each in value)
 
 
 async def _run_tools(work: Work, calls: Sequence[ev.ToolCall]) -> None:
@@ -188,7 +239,7 @@ async def _run_tools(work: Work, calls: Sequence[ev.ToolCall]) -> None:
         async with asyncio.TaskGroup() as group:
             for call in calls:
                 group.create_task(_run_tool(work, call))
-    except* StorageFailed as failed:
+    except BaseExceptionGroup as failed:  # tools raise nothing, so this is the log's own word: the disk refused
         raise failed.exceptions[0] from None
 
 
@@ -207,11 +258,15 @@ async def _run_tool(work: Work, call: ev.ToolCall) -> None:
 async def _try_tool(work: Work, call: ev.ToolCall) -> tuple[ev.ToolAnswer, ev.Outcome]:
     try:
         said = await work.actor.tools[call.tool_name].run(call.arguments)
-    except Exception as error:  # noqa: BLE001 - foreign code: what it raises is its result
-        return ev.ToolAnswer(False, _short(f"{type(error).__name__}: {error}")), "error"
-    if isinstance(said, ev.ToolAnswer):
-        return ev.ToolAnswer(said.success, _short(said.content)), "ok"
-    return ev.ToolAnswer(True, _short(said)), "ok"
+        answer = said if isinstance(said, ev.ToolAnswer) else ev.ToolAnswer(True, said)
+        return ev.ToolAnswer(bool(answer.success), _short(_text(answer.content))), "ok"
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - foreign code: what it raises is its result
+        _pass_on(error)
+        return ev.ToolAnswer(False, _short(_told(error))), "error"
+
+
+def _text(said: object) -> str:
+    return said if isinstance(said, str) else "" if said is None else str(said)
 
 
 def _short(text: str) -> str:

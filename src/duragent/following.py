@@ -41,13 +41,14 @@ Item = Entry | Delta | Forget | Settled | Lagged
 class Follower:
     """A bounded buffer that the session fills and one listener empties."""
 
-    __slots__ = ("_items", "_limit", "_waiter", "lagged")
+    __slots__ = ("_items", "_limit", "_waiter", "ended", "lagged")
 
     def __init__(self, limit: int) -> None:
         self._items: list[Item] = []
         self._limit = limit
         self._waiter: asyncio.Future[None] | None = None
         self.lagged = False
+        self.ended = False
 
     def put(self, item: Item) -> None:
         if self.lagged:
@@ -58,10 +59,14 @@ class Follower:
         else:
             self._items.append(item)
         if self._waiter is not None:
-            self.wake()
+            self._wake()
 
-    def wake(self) -> None:
-        """Let the listener look, even if there is nothing new."""
+    def end(self) -> None:
+        """The session is no longer here: nothing more will come."""
+        self.ended = True
+        self._wake()
+
+    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
         self._waiter = None
@@ -71,8 +76,8 @@ class Follower:
         self._items.insert(0, item)
 
     async def take(self) -> list[Item]:
-        """Everything there is; waits for the first."""
-        if not self._items and not self.lagged:
+        """Everything there is; waits for the first. Nothing where this follower lagged or the session is gone."""
+        if not self._items and not self.lagged and not self.ended:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         items, self._items = self._items, []

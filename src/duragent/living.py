@@ -5,9 +5,9 @@ Knows stores and time, not what a session does while it is here; that is `runtim
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -40,7 +40,7 @@ class Live:
 
     __slots__ = (
         *("cancelling", "failure", "followers", "id", "left_at", "log"),
-        *("partial", "published", "task", "touched", "wake", "work"),
+        *("partial", "published", "speaking", "task", "touched", "wake", "work"),
     )
 
     def __init__(self, session_id: str) -> None:
@@ -52,7 +52,8 @@ class Live:
         self.wake: asyncio.Event | None = None
         self.cancelling = False
         self.failure: DuragentError | None = None
-        self.partial: list[str] = []  # what the model has said of the answer that is not finished
+        self.partial: list[str] = []  # what a model has said of an answer,
+        self.speaking = 0  # and how many answers there were before it
         self.published = 0
         self.touched = 0.0
         self.left_at: datetime | None = None
@@ -72,14 +73,23 @@ class Live:
         for follower in self.followers:
             follower.put(item)
 
+    @property
+    def spoken(self) -> str:
+        """What the model has said of the answer that is not finished."""
+        return "".join(self.partial) if self.speaking == self.session.steps else ""
+
     def delta(self, text: str) -> None:
+        if self.speaking != self.session.steps:
+            self.speaking = self.session.steps
+            self.partial.clear()
         self.partial.append(text)
         if self.followers:
             self.tell(Delta(text))
 
     def restart(self, why: str) -> None:
+        if self.spoken:
+            self.tell(Forget(why))
         self.partial.clear()
-        self.tell(Forget(why))
 
     def alone_since(self) -> datetime | None:
         return self.left_at
@@ -97,7 +107,7 @@ class Lives:
     ) -> None:
         self._store, self._settings, self._clock, self._cast = store, settings, clock, cast
         self._here: dict[str, Live] = {}
-        self._moving: dict[str, asyncio.Future[None]] = {}  # sessions that are just being opened or let go
+        self._moving: dict[str, asyncio.Task[Any]] = {}  # sessions that are just being opened or let go
         self._reaper: asyncio.Task[None] | None = None
 
     def get(self, session_id: str) -> Live | None:
@@ -108,6 +118,9 @@ class Lives:
 
     async def create(self, actor: Actor, start: ev.SessionStart) -> Live:
         live = Live(new_id(self._clock()))
+        return await self._moved(live.id, self._begin(live, actor, start))
+
+    async def _begin(self, live: Live, actor: Actor, start: ev.SessionStart) -> Live:
         live.log = await asyncio.to_thread(self._store.create, live.id, live.publish)
         live.work = Work(actor, Session(), live.log, live, self._clock, live.alone_since)
         try:
@@ -120,21 +133,27 @@ class Lives:
 
     async def open(self, session_id: str) -> Live:
         """The session as it is in memory, or read from disk."""
-        while (moving := self._moving.get(session_id)) is not None:
-            await asyncio.wait({moving})
-        live = self._here.get(session_id)
-        if live is None:
-            live = await self._moved(session_id, self._load(session_id))
-        live.touched = asyncio.get_running_loop().time()
-        return live
+        while True:
+            if (moving := self._moving.get(session_id)) is not None:
+                await asyncio.wait({moving})
+            elif (live := self._here.get(session_id)) is not None:
+                live.touched = asyncio.get_running_loop().time()
+                return live
+            else:
+                await self._moved(session_id, self._load(session_id))
 
-    async def _moved(self, session_id: str, work: Awaitable[Moved]) -> Moved:
-        """Do something to a session's place, with nobody else opening it meanwhile."""
-        self._moving[session_id] = asyncio.get_running_loop().create_future()
-        try:
-            return await work
-        finally:
-            self._moving.pop(session_id).set_result(None)
+    async def _moved(self, session_id: str, work: Coroutine[Any, Any, Moved]) -> Moved:
+        """Do something to a session's place, with nobody else opening it meanwhile. It is done to its end even when
+        whoever asked for it goes away: a lock taken half-way would be held by nobody."""
+        task = self._moving[session_id] = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(lambda _: self._arrived(session_id, task))
+        await asyncio.wait({task})
+        return task.result()
+
+    def _arrived(self, session_id: str, task: asyncio.Task[Any]) -> None:
+        self._moving.pop(session_id, None)
+        if not task.cancelled():
+            task.exception()  # whoever waits raises it; when nobody does any more, it concerns nobody
 
     async def _load(self, session_id: str) -> Live:
         live = Live(session_id)
@@ -143,9 +162,13 @@ class Lives:
             actor = await self._cast(stored.session)
             live.work = Work(actor, stored.session, live.log, live, self._clock, live.alone_since)
             live.published = stored.session.seq
+            expired = self.too_old(stored.session, actor.agent.session.ttl_hours)
             for note in stored.notes:
                 live.work.record(ev.ErrorNoted("mended", note))
-            if self.too_old(stored.session, actor.agent.session.ttl_hours):
+            for call_id in _lost(stored.session):
+                text = "The runtime stopped while this tool may have run. Its outcome is unknown."
+                live.work.record(ev.ToolResult(call_id, ev.ToolAnswer(False, text), "interrupted"))
+            if expired:
                 live.work.record(ev.SessionEnd("timeout"))
             await live.log.flush()
         except BaseException:
@@ -176,7 +199,9 @@ class Lives:
                     await self.release(live)
 
     async def release(self, live: Live, *, snapshot: bool = True) -> None:
-        """Let go of a session: another process may take it."""
+        """Let go of a session: another process may take it. Whoever follows it hears no more."""
+        for follower in live.followers:
+            follower.end()
         if self._here.pop(live.id, None) is not None:
             await self._moved(live.id, self._let_go(live, snapshot))
 
@@ -190,14 +215,15 @@ class Lives:
     async def discard(self, live: Live, error: DuragentError) -> None:
         """The disk refused: this state is over, and the next message opens the session from what is on disk."""
         live.failure = error
-        for follower in live.followers:
-            follower.wake()
         await self.release(live)
 
     async def close(self) -> None:
         if self._reaper is not None:
             self._reaper.cancel()
+            await asyncio.wait({self._reaper})
             self._reaper = None
+        while self._moving:
+            await asyncio.wait(set(self._moving.values()))
         for live in self.all():
             with suppress(StorageFailed):
                 await self.release(live)
@@ -207,9 +233,19 @@ class Lives:
         hours = self._settings.ttl_hours if ttl_hours is None else ttl_hours
         if not hours or session.ended:
             return False
-        with suppress(ValueError):
-            return self._clock() - datetime.fromisoformat(session.updated_at) > timedelta(hours=hours)
-        return False
+        try:
+            at = datetime.fromisoformat(session.updated_at)
+        except ValueError:
+            return False
+        return self._clock() - (at if at.tzinfo else at.replace(tzinfo=UTC)) > timedelta(hours=hours)
+
+
+def _lost(session: Session) -> list[str]:
+    """Calls of a log that Duragent wrote: it does not say when a tool starts, so any that lacks its result may have
+    run. Once a model was called here, the log is ours and says it."""
+    if session.version or session.called_seq:
+        return []
+    return [call_id for call_id, call in session.open_calls.items() if call.stage in ("new", "approved")]
 
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

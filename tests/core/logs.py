@@ -59,9 +59,25 @@ events: st.SearchStrategy[ev.Event] = st.one_of(
 
 
 @st.composite
-def logs(draw: st.DrawFn, max_size: int = 25) -> list[ev.Entry]:
-    """Any events in any order, numbered as a log numbers them."""
-    happened = draw(st.lists(events, max_size=max_size))
+def _rounds(draw: st.DrawFn) -> list[ev.Event]:
+    """An answer with calls, and the results of all of them, as a good engine writes it; ids come again and again."""
+    calls = draw(st.lists(_calls, min_size=1, max_size=3, unique_by=lambda call: call.call_id).map(tuple))
+    results = [ev.ToolResult(call.call_id, ev.ToolAnswer(True, draw(_texts))) for call in calls]
+    return [ev.ModelCalled("openai/gpt-5"), ev.AssistantResponse("a", draw(_texts), calls), *results]
+
+
+_pieces: st.SearchStrategy[list[ev.Event]] = st.one_of(
+    events.map(lambda event: [event]),
+    _rounds(),
+    _texts.map(lambda text: [ev.UserMessage(text)]),
+    _texts.map(lambda text: [ev.ModelCalled("openai/gpt-5"), ev.AssistantResponse("a", text)]),
+)
+
+
+@st.composite
+def logs(draw: st.DrawFn, max_size: int = 20) -> list[ev.Entry]:
+    """Any events in any order, with stretches of sense in between, numbered as a log numbers them."""
+    happened = [event for piece in draw(st.lists(_pieces, max_size=max_size)) for event in piece]
     times = draw(st.lists(_timestamps, min_size=len(happened), max_size=len(happened)))
     return [ev.Entry(seq, at, event) for seq, (at, event) in enumerate(zip(times, happened, strict=True), 1)]
 

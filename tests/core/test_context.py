@@ -105,6 +105,7 @@ def test_what_is_shown_is_what_was_said_in_its_order_and_whole_groups_only(
     order = [message.seq for message in session.messages]
     places = [order.index(message.seq) for message in request.messages]
     assert places == sorted(set(places))
+    assert all(map(says_something, request.messages))
     for message in request.messages:
         source = said[message.seq]
         assert (message.role, message.sender) == (source.role, source.sender)
@@ -120,7 +121,7 @@ def test_the_newest_thing_that_was_said_is_always_shown_and_everything_fits(
     request = build(agent, session, NOW, TOOLS)
     newest = [message.seq for message in session.messages if says_something(message)][-1:]
     assert [message.seq for message in request.messages][-1:] == newest
-    assert request.tokens <= prepare(agent, TOOLS).window
+    assert request.tokens <= prepare(agent, TOOLS).room * 1.1
 
 
 @MANY
@@ -331,6 +332,18 @@ def test_results_in_the_middle_of_a_turn_are_masked() -> None:
     assert results(9, tool_result_keep_first=0, tool_result_keep_last=0) == [*"012345678"]
 
 
+def test_a_result_that_was_cut_first_is_masked_when_it_comes_to_stand_in_the_middle() -> None:
+    helper = agent(max_tool_result_tokens=50, tool_result_keep_first=0, tool_result_keep_last=1)
+    session = fold(log(ev.UserMessage("go"), *used("c1", "x" * 300)))
+    first = build(helper, session, NOW).messages[1].calls[0].content
+    go_on(session, ev.ModelCalled("m"), *used("c2", "ok"))
+    second = build(helper, session, NOW).messages[1].calls[0].content
+    assert (first, second) == (
+        "x" * 200 + "\n[Cut here: only the first 50 of about 75 tokens are shown.]",
+        "[This result of about 75 tokens is left out to save room.]",
+    )
+
+
 def test_results_that_the_model_has_not_seen_yet_are_never_masked() -> None:
     calls = tuple(ev.ToolCall(f"c{number}", "bash", {}) for number in range(10))
     answers = [ev.ToolResult(call.call_id, ev.ToolAnswer(True, "x" * 100)) for call in calls]
@@ -394,8 +407,15 @@ def test_a_newest_answer_larger_than_the_window_keeps_its_calls_and_the_question
     assert (answer.content, [call.call.call_id for call in answer.calls]) == ("I write.", ["c1", "c2"])
     assert answer.calls[0].call.arguments["cut"].startswith('{"path":"a.txt"')
     assert answer.calls[1].call.arguments == {"command": "ls"}
-    assert request.tokens <= 4_000
+    assert question.tokens <= 4_000 // 4
+    assert request.tokens <= prepare(agent(4_000)).room * 1.1
     assert session.messages[1].calls[0].call.arguments == written
+
+
+def test_what_was_said_before_nothing_is_shown_even_when_it_is_too_large() -> None:
+    happened = log(ev.UserMessage("x" * 8_000, wants_answer=False), ev.UserMessage(" ", wants_answer=False))
+    request = build(agent(max_history_tokens=60), fold(happened), NOW)
+    assert shown(request) == [("x" * 8_000, [])]
 
 
 def test_a_prompt_larger_than_the_window_still_leaves_the_question() -> None:

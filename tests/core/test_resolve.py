@@ -1,5 +1,7 @@
 """Which models an agent can run on, decided from facts alone."""
 
+from pathlib import Path
+
 import pytest
 
 from duragent.agent import Agent, Auth, ModelChoice, ModelRef, Provider
@@ -120,13 +122,13 @@ def test_local_takes_ollama_when_it_has_the_model() -> None:
     assert resolve(agent("local/llama3:8b"), facts) == Plan((Candidate("ollama", "llama3:8b"),))
 
 
-def test_the_embedded_model_stands_in_for_local_ones_after_everything_else() -> None:
-    facts = Facts(keys=frozenset({"OPENAI_API_KEY"}), local=True, embedded="/models/small.gguf")
-    plan = resolve(agent("local/llama3:8b", "local/mistral:7b", "openai/o3"), facts)
-    why = "Ollama does not answer. Start it (`ollama serve`) or set OLLAMA_HOST. A very small embedded model stands in for it"
-    assert plan == Plan(
-        (Candidate("openai", "o3", key_env="OPENAI_API_KEY"), STAND_IN),
-        (f"local/llama3:8b: {why}", f"local/mistral:7b: {why}"),
+def test_the_embedded_model_stands_in_for_local_ones_where_nothing_else_is_left() -> None:
+    why = "Ollama does not answer. Start it (`ollama serve`) or set OLLAMA_HOST. With nothing else, a very small embedded model stands in"
+    notes = (f"local/llama3:8b: {why}", f"local/mistral:7b: {why}")
+    assert resolve(agent("local/llama3:8b", "local/mistral:7b"), EMBEDDED) == Plan((STAND_IN,), notes)
+    better = Facts(keys=frozenset({"OPENAI_API_KEY"}), local=True, embedded="/models/small.gguf")
+    assert resolve(agent("local/llama3:8b", "local/mistral:7b", "openai/o3"), better) == Plan(
+        (Candidate("openai", "o3", key_env="OPENAI_API_KEY"),), notes
     )
 
 
@@ -161,17 +163,35 @@ def test_the_agent_says_where_keys_come_from_and_what_is_sent_along() -> None:
     )
 
 
-@pytest.mark.parametrize("strategy", ["explicit", "none"])
-def test_a_key_that_the_agent_does_not_name_is_used_only_with_the_strategy_auto(strategy: str) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "plan"),
+    [
+        (
+            "explicit",
+            Plan(
+                (Candidate("anthropic", "c", key_env="TEAM_KEY"),),
+                ("openai/o3: auth.strategy is explicit, which allows no key for openai",),
+            ),
+        ),
+        (
+            "none",
+            Plan(
+                (),
+                (
+                    "openai/o3: auth.strategy is none, which allows no key for openai",
+                    "anthropic/c: auth.strategy is none, which allows no key for anthropic",
+                ),
+            ),
+        ),
+    ],
+)
+def test_the_strategy_says_which_keys_are_used(strategy: str, plan: Plan) -> None:
     there = Agent(
         name="a",
         model=ModelChoice((ModelRef("openai", "o3"), ModelRef("anthropic", "c"))),
         auth=Auth(strategy, {"anthropic": Provider("env.TEAM_KEY")}),  # type: ignore[arg-type]
     )
-    assert resolve(there, Facts(keys=ALL_KEYS | {"TEAM_KEY"})) == Plan(
-        (Candidate("anthropic", "c", key_env="TEAM_KEY"),),
-        (f"openai/o3: auth.strategy is {strategy} and auth.providers names no key for openai",),
-    )
+    assert resolve(there, Facts(keys=ALL_KEYS | {"TEAM_KEY"})) == plan
 
 
 def test_a_server_of_ones_own_needs_no_key() -> None:
@@ -242,3 +262,9 @@ def test_ollama_matters_only_to_agents_that_could_use_it() -> None:
 )
 def test_ollama_is_found_however_its_host_is_spelled(host: str, url: str) -> None:
     assert ollama_url(host) == url
+
+
+def test_the_documentation_lists_the_tiers_as_they_are() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    rows = [f"| `{tier}` | {', '.join(f'`{name}`' for name in names)} |" for tier, names in TIERS.items()]
+    assert [row for row in rows if row not in page] == []

@@ -8,6 +8,7 @@ last behaviour is repeated. What was asked is kept in `provider.asked`.
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -59,8 +60,8 @@ Behaviour = Callable[[Connection], Awaitable[web.StreamResponse]]
 class Provider:
     """The server. `hung` is set while a behaviour hangs, `left` when its client has gone away."""
 
-    def __init__(self, script: Sequence[Behaviour]) -> None:
-        self.script = list(script)
+    def __init__(self, script: Sequence[Behaviour], tls: ssl.SSLContext | None = None) -> None:
+        self.script, self._tls = list(script), tls
         self.asked: list[Asked] = []
         self.hung, self.left, self.go = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._connections: dict[int, object] = {}
@@ -70,9 +71,9 @@ class Provider:
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls)
         await site.start()
-        self.address = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.address = f"http{'s' if self._tls else ''}://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
     async def __aexit__(
@@ -143,6 +144,19 @@ def refuse(status: int, body: Json = None, *, headers: Mapping[str, str] | None 
             return web.Response(status=status, body=body, headers=headers)
         said = {"error": {"message": f"refused with {status}"}} if body is None else body
         return web.json_response(said, status=status, headers=headers)
+
+    return behave
+
+
+def refuse_half(status: int) -> Behaviour:
+    """Refuse, and break the connection before the reason is out."""
+
+    async def behave(connection: Connection) -> web.StreamResponse:
+        response = web.StreamResponse(status=status, headers={"Content-Length": "100"})
+        await response.prepare(connection.request)
+        await response.write(b"because")
+        connection.reset()
+        return response
 
     return behave
 

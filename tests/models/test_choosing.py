@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from duragent.agent import Agent, ModelChoice, ModelRef
+from duragent.agent import Agent, ModelChoice, ModelRef, Source
 from duragent.core.resolve import Candidate, Facts, Plan, parse_model
 from duragent.errors import ModelFailed
 from duragent.models import choosing, open_model
@@ -212,3 +212,14 @@ def test_importing_the_socket_and_choosing_loads_no_http_client_and_no_model() -
 def test_an_address_in_the_agent_is_kept() -> None:
     there = Agent(name="a", model=ModelChoice((ModelRef("ollama", "l", "http://gpu:11434/v1"),)))
     assert asyncio.run(choose(there, {})) == Plan((Candidate("ollama", "l", "http://gpu:11434/v1"),))
+
+
+def test_a_script_is_looked_for_beside_the_agent_that_names_it_and_where_the_person_is_when_they_name_it(
+    tmp_path: Path,
+) -> None:
+    agent = Agent(
+        name="bot", model=ModelChoice((ModelRef("scripted", "lines.yaml"),)), source=Source(path=str(tmp_path))
+    )
+    named = asyncio.run(choose(agent, {})).candidates[0]
+    given = asyncio.run(choose(agent, {}, override="scripted/lines.yaml")).candidates[0]
+    assert (named.name, given.name) == (str(tmp_path / "lines.yaml"), "lines.yaml")

@@ -3,14 +3,16 @@
 import asyncio
 import itertools
 import socket
+import ssl
 from email.utils import formatdate
 from typing import Any
 
 import pytest
+import trustme
 
 from duragent.errors import ModelFailed
 from duragent.models import Answer
-from duragent.models.http import TRIES, Endpoint, Events, Transport, explain, place, retry_after
+from duragent.models.http import MAX_TEXT, TRIES, Endpoint, Events, Transport, explain, place, retry_after
 from duragent.models.openai import OpenAIModel
 from tests.models.asking import KEY, Heard, Make, anthropic, ask, hello, openai, user
 from tests.models.provider_server import (
@@ -18,11 +20,15 @@ from tests.models.provider_server import (
     Provider,
     breaking,
     chat,
+    chat_events,
     chat_pieces,
+    delta,
+    finish,
     hanging,
     message,
     message_pieces,
     refuse,
+    refuse_half,
     sending,
 )
 
@@ -200,6 +206,32 @@ def test_a_stream_that_stays_open_after_its_last_word_is_left(make: Make, good: 
     assert outcome.answer.content == "done"
 
 
+def test_an_answer_that_is_whole_when_time_runs_out_is_taken() -> None:
+    said = chat_events([delta(content="all"), finish()], done=False)
+    assert ask([hanging(said)], openai(), timeout=0.5).answer.content == "all"
+
+
+def test_a_refusal_that_breaks_off_is_still_a_refusal() -> None:
+    assert ask([refuse_half(400)], openai()).fate == ("openai/m: 400 because", True, False, 400)
+
+
+def test_a_certificate_that_nobody_vouches_for_is_not_trusted() -> None:
+    async def run() -> ModelFailed:
+        server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        trustme.CA().issue_cert("127.0.0.1").configure_cert(server_side)
+        transport = Transport()
+        async with Provider([chat(["x"])], server_side) as server:
+            with pytest.raises(ModelFailed) as failed:
+                await openai()(server, transport).answer(hello(), Heard(), 30)
+            await transport.close()
+        assert server.asked == []
+        return failed.value
+
+    failure = asyncio.run(run())
+    assert "/v1/chat/completions is not to be trusted: " in str(failure)
+    assert (failure.lasting, failure.billed) == (True, False)
+
+
 def test_a_provider_that_nobody_runs_costs_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -208,7 +240,7 @@ def test_a_provider_that_nobody_runs_costs_nothing() -> None:
     )
     outcome = ask([chat(["never"])], nowhere)
     where = f"http://127.0.0.1:{port}/v1/chat/completions"
-    why = f"{where} cannot be reached (Connection refused). Is it running, and is the address right?"
+    why = f"{where} cannot be reached (connection refused). Is it running, and is the address right?"
     assert outcome.fate == (f"openai/m: {why}", False, False, None)
     assert outcome.waits == [1.0, 2.0, 4.0, 8.0, 16.0]
 
@@ -334,7 +366,7 @@ def test_a_key_that_cannot_be_sent_is_told_without_the_key(make: Make, good: Any
         (b"[[[[]]]]", "without a reason"),
         (b'{"error":{"message":7}}', "without a reason"),
         (b"\xff\xfe", "\ufffd\ufffd"),
-        (b"[" * 10_000, "[" * 500),
+        (b"[" * 10_000, "[" * 10_000),
     ],
 )
 def test_the_reason_for_a_refusal_is_found(body: bytes, message: str) -> None:
@@ -343,7 +375,28 @@ def test_the_reason_for_a_refusal_is_found(body: bytes, message: str) -> None:
 
 def test_a_long_refusal_is_read_in_part() -> None:
     outcome = ask([refuse(400, b"x" * 2**22)], openai())
-    assert str(outcome.failure) == f"openai/m: 400 {'x' * 500}"
+    assert str(outcome.failure) == f"openai/m: 400 {'x' * (MAX_TEXT - 4)}"
+
+
+def test_no_half_of_a_key_is_left_where_a_text_is_cut() -> None:
+    outcome = ask([refuse(400, {"error": "x" * (MAX_TEXT - 10) + KEY})], openai())
+    assert str(outcome.failure) == f"openai/m: 400 {'x' * (MAX_TEXT - 10)}[key]"[: MAX_TEXT + 10]
+
+
+def test_a_refusal_does_not_steer_the_terminal() -> None:
+    outcome = ask([refuse(400, {"error": {"message": "a\u001b[2Jb\u202ec"}})], openai())
+    assert str(outcome.failure) == "openai/m: 400 a [2Jb c"
+
+
+def test_the_owners_headers_win_however_they_are_spelled() -> None:
+    headers = ask([chat(["x"])], openai(headers={"authorization": "Basic mine", "USER-AGENT": "me"})).asked[0].headers
+    lowered = {name.lower(): value for name, value in headers.items()}
+    assert (lowered["authorization"], lowered["user-agent"], len(lowered)) == ("Basic mine", "me", len(headers))
+
+
+def test_running_out_of_time_does_not_hide_what_the_provider_said() -> None:
+    outcome = ask([refuse(503, {"error": "too busy"}), hanging()], openai(), timeout=1, random=0.0)
+    assert str(outcome.failure).endswith("raise llm_timeout_seconds. Before that: 503 too busy")
 
 
 @pytest.mark.parametrize(

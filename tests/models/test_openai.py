@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from duragent.core.events import ToolCall, Usage
 from duragent.core.policy import ToolSpec
 from duragent.core.session import Call, Message
+from duragent.errors import ModelFailed
 from duragent.models import Answer
-from duragent.models.http import TRIES, Transport
-from duragent.models.openai import OpenAIModel
+from duragent.models.http import TRIES, Endpoint, Transport
+from duragent.models.openai import OpenAIModel, _Reader
+from duragent.models.wire import Tools, encode
 from tests.models.asking import BASH, CLOCK, KEY, Heard, ask, called, hello, openai, said, user
 from tests.models.provider_server import (
     Provider,
@@ -44,21 +46,17 @@ def body(*messages: Message, provider: str = "openai", **fields: Any) -> Any:
 
 
 def test_a_whole_request() -> None:
-    sent = ask(
-        [chat(["x"])],
-        openai(),
-        hello(
-            user("list it"),
-            said("Sure.", called("c1", "a.txt"), called("c2", "", "clock", {})),
-            user("thanks", 3),
-            tools=(BASH, CLOCK),
-            notice="4 earlier messages are not shown.",
-            stamp="It is Monday.",
-            temperature=0.5,
-            max_output_tokens=99,
-        ),
+    sent = body(
+        user("list it"),
+        said("Sure.", called("c1", "a.txt"), called("c2", "", "clock", {})),
+        user("thanks", 3),
+        tools=(BASH, CLOCK),
+        notice="4 earlier messages are not shown.",
+        stamp="It is Monday.",
+        temperature=0.5,
+        max_output_tokens=99,
     )
-    assert sent.sent == {
+    assert sent == {
         "model": "m",
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -100,7 +98,10 @@ def test_a_whole_request() -> None:
             {"role": "system", "content": "It is Monday."},
         ],
     }
-    asked = sent.asked[0]
+
+
+def test_a_request_goes_where_the_owner_says_with_the_key() -> None:
+    asked = ask([chat(["x"])], openai()).asked[0]
     assert asked.path == "/v1/chat/completions"
     assert asked.headers["Authorization"] == f"Bearer {KEY}"
     assert asked.headers["Content-Type"] == "application/json"
@@ -110,13 +111,19 @@ def test_a_server_without_a_key_is_sent_none() -> None:
     assert "Authorization" not in ask([chat(["x"])], openai("ollama", key="")).asked[0].headers
 
 
-def test_other_servers_take_the_stamp_in_the_first_system_message_and_max_tokens() -> None:
-    sent = body(provider="ollama", stamp="It is Monday.", max_output_tokens=7)
-    assert sent["messages"] == [
-        {"role": "system", "content": "You help.\n\nIt is Monday."},
-        {"role": "user", "content": "hi"},
-    ]
-    assert (sent["max_tokens"], "max_completion_tokens" in sent, "tools" in sent) == (7, False, False)
+def test_other_servers_get_one_system_message_at_the_start_and_max_tokens() -> None:
+    told = {"notice": "2 are not shown.", "stamp": "It is Monday.", "max_output_tokens": 7}
+    for sent in (body(provider="ollama", **told), ask([chat(["x"])], openai(), hello(**told)).sent):
+        assert sent["messages"] == [
+            {"role": "system", "content": "You help.\n\n2 are not shown.\n\nIt is Monday."},
+            {"role": "user", "content": "hi"},
+        ]
+        assert (sent["max_tokens"], "max_completion_tokens" in sent, "tools" in sent) == (7, False, False)
+
+
+def test_a_provider_without_an_address_is_refused() -> None:
+    with pytest.raises(ModelFailed, match=r"^acme/m: no address is known for acme\. Set base_url$"):
+        OpenAIModel("m", provider="acme")
 
 
 def test_openrouter_is_asked_for_what_it_cost() -> None:
@@ -455,7 +462,7 @@ def test_an_answer_in_another_format_is_named() -> None:
     [
         ("'temperature' does not support 0.5 with this model.", {"temperature"}, set()),
         ("Unrecognized request argument: stream_options", {"stream_options"}, set()),
-        ("'max_completion_tokens' is unknown", {"max_completion_tokens"}, {"max_tokens"}),
+        ("'max_tokens' is not supported with this model.", {"max_tokens"}, {"max_completion_tokens"}),
         ("Function tools need reasoning_effort none here.", set(), {"reasoning_effort"}),
     ],
 )
@@ -474,6 +481,50 @@ def test_a_refusal_that_leaving_out_does_not_help_is_told() -> None:
     assert outcome.fate == ("openai/m: 400 bad temperature", True, False, 400)
     assert len(outcome.asked) == 2
     assert len(ask([refuse(400, {"error": {"message": "bad temperature"}})], openai()).asked) == 1
+    large = refuse(400, {"error": {"message": "max_tokens is too large"}})
+    assert len(ask([large], openai(), hello(max_output_tokens=9)).asked) == 1
+
+
+json_ = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["name", "text", "code", "message"]), inner)
+    ),
+    max_leaves=4,
+)
+
+
+def mostly(good: Any) -> st.SearchStrategy[Any]:
+    return good | json_
+
+
+function_ = mostly(st.fixed_dictionaries({}, optional={"name": mostly(st.text(max_size=2)), "arguments": json_}))
+piece_ = mostly(
+    st.fixed_dictionaries({}, optional={"index": mostly(st.integers(0, 2)), "id": json_, "function": function_})
+)
+delta_ = mostly(
+    st.fixed_dictionaries(
+        {}, optional={"content": json_, "tool_calls": mostly(st.lists(piece_, max_size=2)), "function_call": function_}
+    )
+)
+choice_ = mostly(st.fixed_dictionaries({}, optional={"delta": delta_, "message": delta_, "finish_reason": json_}))
+chunk_ = mostly(
+    st.fixed_dictionaries(
+        {}, optional={"choices": mostly(st.lists(choice_, max_size=2)), "usage": json_, "error": json_}
+    )
+)
+
+
+@given(st.lists(chunk_.map(encode) | st.binary(max_size=4) | st.just(b"[DONE]"), max_size=4), st.booleans())
+def test_whatever_a_server_says_is_an_answer_or_a_failure_of_the_model(chunks: list[bytes], streamed: bool) -> None:
+    reader = _Reader(Endpoint("m", "http://h", None, {}, {}), Heard(), Tools(b"", {}))
+    try:
+        for chunk in chunks:
+            (reader.event if streamed else reader.document)(chunk)
+        reader.complete()
+        assert isinstance(reader.answer([]), Answer)
+    except ModelFailed as failure:
+        assert str(failure).startswith("m: ")
 
 
 def test_many_answers_at_once_do_not_mix() -> None:

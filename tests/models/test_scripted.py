@@ -247,3 +247,9 @@ def test_a_script_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"scripted/{tmp_path}/none.yaml: the script cannot be read: No such file or directory. Give the path of a YAML file"
     )
+
+
+def test_the_documentation_names_everything_a_script_can_say() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    fields = {name for kind in (Script, Rule, Line, Asks, Failure, Tokens) for name in kind.__struct_fields__}
+    assert sorted(name for name in fields if f"`{name}`" not in page and f"`{name}: " not in page) == []

@@ -3,13 +3,14 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-from duragent.agentfiles import Examined, examine, find
+from duragent.agentfiles import Examined
 from duragent.cli import clean, count, echo_json, output_format, say
+from duragent.cli.places import aligned, examined, named_agents, shown
 from duragent.cli.templates import IGNORED, MODELS, SETTINGS, TEMPLATES, filled, likely_provider
 from duragent.config import NAME, Config, load_config
 from duragent.errors import Conflict, NotFound
@@ -104,37 +105,6 @@ def agent_list_command(form: str) -> None:
         say(f"{line}  {click.style(clean(str(row['path'])), dim=True)}{fault}")
     if any(row["problems"] for row in rows):
         say(f"See: duragent validate {shown(config.agents_dir)}")
-
-
-def examined(folder: Path) -> Iterator[Examined]:
-    """Everything about every agent below a folder, sorted by path."""
-    if not folder.is_dir():
-        return
-    for path in find(folder):
-        if Path(path) != folder:
-            yield examine(path)
-
-
-def named_agents(folder: Path) -> Iterator[tuple[str, str]]:
-    """Name and path of every agent below a folder; one that cannot be read goes by the name of its file."""
-    for found in examined(folder):
-        yield (found.agent.name if found.agent else Path(found.path).name.split(".")[0]), found.path
-
-
-def shown(path: Path | str) -> str:
-    """A path as a person here would type it."""
-    try:
-        near = os.path.relpath(path)
-    except ValueError:
-        return clean(str(path))
-    return clean(str(path) if near.startswith(os.pardir) else near)
-
-
-def aligned(rows: list[list[str]]) -> list[str]:
-    """Rows as lines with their columns under each other."""
-    cleaned = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(len(row[index]) for row in cleaned) for index in range(len(cleaned[0]))] if cleaned else []
-    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in cleaned]
 
 
 def _row(found: Examined) -> dict[str, object]:

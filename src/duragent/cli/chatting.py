@@ -23,7 +23,7 @@ from duragent.cli.running import (
     tell_waiting,
 )
 from duragent.cli.sessions import Known, find_session, look, look_all, open_store, print_list, refuse_ended
-from duragent.cli.telling import block, line
+from duragent.cli.telling import UNFINISHED, block, line
 from duragent.cli.terminal import Chat
 from duragent.config import Config, load_config
 from duragent.errors import Conflict, NotFound
@@ -125,7 +125,7 @@ async def _terminal(config: Config, agent: Agent, known: Known | None, model: st
     notes: list[str] = []
     async with open_runtime(config, override=model, embedded=True, tell=notes.append) as (runtime, models):
         chosen = await models(agent)
-        chat = Chat(config, runtime, agent, chosen[0].name)
+        chat = Chat(config, runtime, agent, chosen[0].name, override=model)
         return await chat.run(known, notes)
 
 
@@ -136,18 +136,18 @@ async def _piped(config: Config, agent: Agent, known: Known | None, model: str |
         await models(agent)
         tell_missing(agent)
         session_id = known.session_id if known else ""
-        if known and known.standing == "interrupted":
-            note(f"{session_id} was interrupted; going on")
-            code = await _answer(config, runtime, session_id, None)
+        if known and known.standing in UNFINISHED:
+            note(f"{session_id} was {known.standing}; going on")
+            code = await _answer(config, runtime, session_id, None, model)
         async for text in _lines():
             if code in (WAITING, INTERRUPTED) or text.strip() == "/exit":
                 break
             session_id = session_id or await runtime.open_session(agent)
-            code = await _answer(config, runtime, session_id, text)
+            code = await _answer(config, runtime, session_id, text, model)
     return code
 
 
-async def _answer(config: Config, runtime: Runtime, session_id: str, text: str | None) -> int:
+async def _answer(config: Config, runtime: Runtime, session_id: str, text: str | None, model: str | None) -> int:
     """Post a message, or go on with what was interrupted, and print what comes of it."""
     seen = (await runtime.session(session_id)).seq
     async with watching(runtime, session_id, SilentView(session_id), seen) as follower:
@@ -163,7 +163,7 @@ async def _answer(config: Config, runtime: Runtime, session_id: str, text: str |
     if turn.stopped is not None:
         say(f"{clean(turn.stopped.reason)}  {line(turn.stopped.message, 2000)}", err=True)
     if session.waiting:
-        tell_waiting(session_id, session)
+        tell_waiting(session_id, session, model)
     return outcome(session, turn, cancelled=bool(pressed.count))
 
 

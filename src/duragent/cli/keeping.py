@@ -9,8 +9,8 @@ from json import dumps
 import click
 
 from duragent.cli import clean, count, echo_json, on_terminal, say
-from duragent.cli.agents import shown
 from duragent.cli.opening import in_loop, open_runtime
+from duragent.cli.places import shown
 from duragent.cli.running import note
 from duragent.cli.sessions import Known, find_session, look, open_store
 from duragent.cli.telling import called, clock, command_line, spent

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from duragent.agent import Agent
 from duragent.agentfiles import load
 from duragent.cli import open_transport
-from duragent.cli.agents import named_agents, shown
+from duragent.cli.places import named_agents, shown
 from duragent.config import Config
 from duragent.core.resolve import KNOWN_LOCAL, Candidate
 from duragent.errors import NotAllowed, NotFound

@@ -18,7 +18,7 @@ from duragent.cli.running import (
     outcome,
 )
 from duragent.cli.sessions import Known, find_session, look, look_all, open_store, question, refuse_ended
-from duragent.cli.telling import block, line
+from duragent.cli.telling import UNFINISHED, block, line
 from duragent.config import Config, load_config
 from duragent.core.events import Decision
 from duragent.errors import Conflict, DuragentError
@@ -49,7 +49,7 @@ def session_resume_command(session_id: str | None, everything: bool, model: str 
         refuse_ended(store, known)
         chosen = [known]
     else:
-        chosen = [each for each in look_all(store) if each.standing == "interrupted"][::-1]
+        chosen = [each for each in look_all(store) if each.standing in UNFINISHED][::-1]
     code, reports = in_loop(_resume_all(config, chosen, model, form))
     if form == "json":
         echo_json(reports)
@@ -66,7 +66,7 @@ async def _resume_all(
     async with open_runtime(config, override=model, tell=note) as (runtime, _):
         for known in chosen:
             try:
-                code, report = await _resume(runtime, known, form, alone=len(chosen) == 1)
+                code, report = await _resume(runtime, known, form, model, alone=len(chosen) == 1)
             except DuragentError as error:
                 code, report = FAILED, {"session_id": known.session_id, "status": "failed", "problem": str(error)}
                 if form == "text":
@@ -78,7 +78,9 @@ async def _resume_all(
     return next((each for each in (INTERRUPTED, FAILED, WAITING) if each in codes), ANSWERED), reports
 
 
-async def _resume(runtime: Runtime, known: Known, form: str, *, alone: bool) -> tuple[int, dict[str, object]]:
+async def _resume(
+    runtime: Runtime, known: Known, form: str, model: str | None, *, alone: bool
+) -> tuple[int, dict[str, object]]:
     """Carry one session on. What is told is only what happened since."""
     session_id = known.session_id
     if form == "text":
@@ -98,7 +100,7 @@ async def _resume(runtime: Runtime, known: Known, form: str, *, alone: bool) -> 
     if form == "json":
         code = outcome(session, turn, cancelled=bool(pressed.count))
         return code, as_json(session_id, session, turn, code)
-    return conclude(session_id, session, turn, view, form, cancelled=bool(pressed.count)), {}
+    return conclude(session_id, session, turn, view, form, cancelled=bool(pressed.count), model=model), {}
 
 
 def _last_request(known: Known) -> str:
@@ -171,4 +173,4 @@ async def _approve(
                 digest = call.digest if call else None
                 await runtime.decide(session_id, call_id, decision, digest=digest, by=person(), reason=reason)
                 session = await follower.settled()
-    return conclude(session_id, session, follower.turn, view, form, cancelled=bool(pressed.count))
+    return conclude(session_id, session, follower.turn, view, form, cancelled=bool(pressed.count), model=model)

@@ -80,7 +80,7 @@ async def _run(config: Config, agent: Agent, prompt: str, session_id: str | None
             with cancelling(runtime, session_id) as pressed:
                 await post(config, runtime, session_id, prompt)
                 session = await follower.settled()
-        return conclude(session_id, session, follower.turn, view, form, cancelled=bool(pressed.count))
+        return conclude(session_id, session, follower.turn, view, form, cancelled=bool(pressed.count), model=model)
 
 
 def _known(config: Config, wanted: str, agent: Agent) -> str:
@@ -180,20 +180,30 @@ class LinesView:
 VIEWS: dict[str, Callable[[str], View]] = {"text": TextView, "json": SilentView, "jsonl": LinesView}
 
 
-def conclude(session_id: str, session: Session, turn: Turn, view: View, form: str, *, cancelled: bool = False) -> int:
+def conclude(
+    session_id: str,
+    session: Session,
+    turn: Turn,
+    view: View,
+    form: str,
+    *,
+    cancelled: bool = False,
+    model: str | None = None,
+) -> int:
     """Say what came of a turn, and with which code the program ends."""
     code = outcome(session, turn, cancelled=cancelled)
     if form == "json":
         echo_json(as_json(session_id, session, turn, code))
         return code
     if isinstance(view, TextView):
-        view.finish(turn)
+        if code == ANSWERED:
+            view.finish(turn)
         if turn.stopped is not None:
             say(
                 f"{click.style(turn.stopped.reason, fg='red', bold=True)}  {line(turn.stopped.message, 2000)}", err=True
             )
     if code == WAITING:
-        tell_waiting(session_id, session)
+        tell_waiting(session_id, session, model)
     elif on_terminal(sys.stderr) and form == "text":
         again = f'duragent run {session.agent} "…" --session {session_id}'
         say(click.style(f"({clean(again)})", dim=True), err=True)
@@ -208,12 +218,14 @@ def outcome(session: Session, turn: Turn, *, cancelled: bool = False) -> int:
     return ANSWERED if not session.owes_answer else FAILED
 
 
-def tell_waiting(session_id: str, session: Session) -> None:
-    """What a person is asked, and the commands that answer it."""
+def tell_waiting(session_id: str, session: Session, model: str | None = None) -> None:
+    """What a person is asked, and the commands that answer it and go on."""
+    same = ("--model", model) if model else ()
     for call_id in session.waiting:
+        approve = ("session", "approve", session_id, call_id)
         say(f"{click.style('approval needed', fg='yellow', bold=True)}  {question_text(session, call_id)}", err=True)
-        say(f"  yes: {command_line('session', 'approve', session_id, call_id)}", err=True)
-        say(f"  no:  {command_line('session', 'approve', session_id, call_id, '--deny')}", err=True)
+        say(f"  yes: {command_line(*approve, *same)}", err=True)
+        say(f"  no:  {command_line(*approve, '--deny', *same)}", err=True)
 
 
 def question_text(session: Session, call_id: str) -> str:

@@ -13,13 +13,14 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
 from rich.markdown import Heading, Markdown, MarkdownElement
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.text import Text
 
@@ -92,11 +93,13 @@ class Screen:
         self._live: Live | None = None
         self._since = 0.0
         self._spoke = False
+        self._listing = False  # the last thing printed was a call
 
     # What is printed once.
 
     def print(self, text: str, style: str = "") -> None:
         """A line of ours. Strangers' words in it must be cleaned already."""
+        self._apart()
         self.console.print(Text(text, style=style))
 
     def markdown(self, text: str) -> None:
@@ -106,13 +109,28 @@ class Screen:
         """What the person said, where the prompt did not show it."""
         self.console.print(Text(f"› {clean(text.strip(), lines=True)}\n", style="bold"))
 
+    def quoted(self, text: str) -> None:
+        """What a person is asked about, word for word and whole."""
+        self._apart()
+        self.console.print(Padding(Text(clean(text, lines=True)), (0, 0, 0, 2)))
+
+    def _apart(self) -> None:
+        """An empty line between what was done and what is said about it."""
+        if self._listing:
+            self.console.print()
+        self._listing = False
+
+    def know(self, calls: Iterable[ev.ToolCall]) -> None:
+        """Calls that were made before anybody looked on; their results are still to come."""
+        self._calls |= {call.call_id: call for call in calls}
+
     # What a follower tells.
 
     def entry(self, entry: ev.Entry) -> None:
         event = entry.event
         if isinstance(event, ev.AssistantResponse):
             self._finish(event.content)
-            self._calls |= {call.call_id: call for call in event.tool_calls}
+            self.know(event.tool_calls)
         elif isinstance(event, ev.ToolStarted):
             self._running[event.call_id] = entry.timestamp
         elif isinstance(event, ev.ToolResult):
@@ -144,9 +162,11 @@ class Screen:
             mark, colour = "✗", "red"
         shown = called(call, max(20, self.console.width - 30)) if call else clean(event.call_id)
         text = Text.assemble((f"{mark} ", colour), (shown, "cyan"), (seconds, "dim"))
-        if event.outcome != "ok" or not event.result.success:
-            text.append(f"\n  {line(event.result.content, max(40, self.console.width * 2 - 10))}", style="dim")
         self.console.print(text)
+        if event.outcome != "ok" or not event.result.success:
+            why = line(event.result.content, max(40, self.console.width * 2 - 10))
+            self.console.print(Padding(Text(why, style="dim"), (0, 0, 0, 2)))
+        self._listing = True
 
     def _finish(self, content: str) -> None:
         """The answer is complete: render what is left of it."""
@@ -168,6 +188,7 @@ class Screen:
         ready, self._text = self._text[:end], self._text[end:]
         if ready.strip():
             self._spoke = True
+            self._apart()
             self.console.print(Words(ready), end="")
 
     # What is drawn again and again.

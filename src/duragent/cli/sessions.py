@@ -7,15 +7,22 @@ import click
 from msgspec import Struct
 
 from duragent.cli import clean, count, echo_json, output_format, say
-from duragent.cli.agents import aligned, shown
-from duragent.cli.telling import age, block, clock, command_line, ending, kind, line, spent, standing, told
+from duragent.cli.places import aligned, shown
+from duragent.cli.telling import UNFINISHED, age, block, clock, command_line, ending, kind, line, spent, standing, told
 from duragent.config import Config, load_config
 from duragent.core import events as ev
 from duragent.core.session import Session
 from duragent.errors import Conflict, DuragentError, NotFound
 from duragent.store.files import FileStore
 
-_COLOURS = {"running": "cyan", "waits for you": "yellow", "interrupted": "red", "resting": "green", "ended": None}
+_COLOURS = {
+    "running": "cyan",
+    "waits for you": "yellow",
+    "interrupted": "red",
+    "paused": "yellow",
+    "resting": "green",
+    "ended": None,
+}
 
 
 class Known(Struct, frozen=True):
@@ -198,7 +205,7 @@ def _facts(store: FileStore, known: Known) -> Iterator[tuple[str, str]]:
     for call_id in session.waiting:
         yield "waits for", block(question(session, call_id), " " * 11)
         yield "", command_line("session", "approve", known.session_id, call_id)
-    if known.standing == "interrupted":
+    if known.standing in UNFINISHED:
         yield "go on", command_line("session", "resume", known.session_id)
 
 

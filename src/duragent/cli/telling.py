@@ -15,17 +15,18 @@ from duragent.cli import clean, count
 from duragent.core import events as ev
 from duragent.core.session import Session, Spent
 
-STANDING = ("running", "waits for you", "interrupted", "resting", "ended")
+UNFINISHED = ("interrupted", "paused")
+"""How sessions stand whose turn somebody must carry on."""
 
 
 def standing(session: Session, *, held: bool) -> str:
-    """How a session stands, in one of the words above. `held`: a process has it open."""
+    """How a session stands, in a word or two. `held`: a process has it open."""
     if session.ended:
         return "ended"
     if session.waiting:
         return "waits for you"
     if session.owes_answer or session.open_calls:
-        return "running" if held else "interrupted"
+        return "running" if held else "paused" if session.status == "paused" else "interrupted"
     return "resting"
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.filters import Always
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -25,7 +26,7 @@ from duragent.cli.opening import missing_tools, person
 from duragent.cli.running import ANSWERED, post
 from duragent.cli.screen import Keys, Screen
 from duragent.cli.sessions import Known, question
-from duragent.cli.telling import block, command_line, line, spent, tokens, usd
+from duragent.cli.telling import UNFINISHED, command_line, line, spent, tokens, usd
 from duragent.config import Config
 from duragent.core.events import Decision
 from duragent.core.session import Session
@@ -41,8 +42,11 @@ _COMMAND = re.compile(r"/[a-z]+")
 class Chat:
     """One person, one agent, one session at a time. A session begins with its first message."""
 
-    def __init__(self, config: Config, runtime: Runtime, agent: Agent, model: str) -> None:
+    def __init__(
+        self, config: Config, runtime: Runtime, agent: Agent, model: str, *, override: str | None = None
+    ) -> None:
         self.config, self.runtime, self.agent, self.model = config, runtime, agent, model
+        self.override = override
         self.session_id = ""
         self.session = Session()
         self.gone = False
@@ -59,6 +63,7 @@ class Chat:
             style=_STYLE,
             color_depth=ColorDepth.DEPTH_1_BIT if plain() else None,
         )
+        self._prompt.layout.current_window.dont_extend_height = Always()  # the status line stays next to the prompt
 
     def status(self) -> str:
         return f"{clean(self.agent.name)} · {clean(self.model)} · {spent(self.session.spent)}"
@@ -73,8 +78,12 @@ class Chat:
         if self.follower is not None:
             await self.follower.stop()
         if self.session_id:
-            self.screen.print(f"Come back with: {command_line('attach', self.session_id)}", "dim")
+            self.screen.print(f"Come back with: {self._back()}", "dim")
         return ANSWERED
+
+    def _back(self) -> str:
+        """The command that comes back to this session as it is."""
+        return command_line("attach", self.session_id, *(("--model", self.override) if self.override else ()))
 
     def _greet(self, notes: list[str]) -> None:
         about = f"  {line(self.agent.description, 200)}" if self.agent.description else ""
@@ -95,8 +104,8 @@ class Chat:
             self.screen.print(f"({count(len(said) - SHOWN_MESSAGES, 'earlier message')})\n", "dim")
         for message in said[-SHOWN_MESSAGES:]:
             self.screen.said(message.content) if message.role == "user" else self.screen.markdown(message.content)
-        if known.standing == "interrupted":
-            self.screen.print("This session was interrupted; it goes on now.\n", "yellow")
+        if known.standing in UNFINISHED:
+            self.screen.print(f"This session was {known.standing}; it goes on now.\n", "yellow")
             await self._turn(self._recover())
         elif known.session.waiting:
             await self._turn(self._recover())
@@ -108,6 +117,7 @@ class Chat:
 
     def _enter(self, session_id: str, session: Session) -> None:
         self.session_id, self.session = session_id, session
+        self.screen.know(call.call for call in session.open_calls.values())
         self.follower = Follower(self.runtime, session_id, self.screen, session.seq)
 
     async def _ask(self) -> str:
@@ -197,7 +207,7 @@ class Chat:
         """Put a question to the person, and go on with what they say. Ctrl-C cancels the turn."""
         about_call = call_id in self.session.open_calls
         self.screen.print("It asks to run:" if about_call else "It asks:", "bold yellow")
-        self.screen.print(f"  {block(question(self.session, call_id), '  ')}")
+        self.screen.quoted(question(self.session, call_id))
         answers: dict[str, Decision] = {"y": "allow_once", "n": "deny"}
         words = "[y] go on   [n] stop "
         if about_call:
@@ -261,7 +271,7 @@ class Chat:
         if self.follower is not None:
             await self.follower.stop()
         if self.session_id:
-            self.screen.print(f"A new session. The old one stays: {command_line('attach', self.session_id)}\n", "dim")
+            self.screen.print(f"A new session. The old one stays: {self._back()}\n", "dim")
         self.session_id, self.session, self.follower = "", Session(), None
 
     async def leave(self) -> None:

@@ -226,7 +226,7 @@ def render_entry(entry: Entry) -> bytes:
     event = entry.event
     if isinstance(event, Unknown):
         return event.line
-    body = b'{"seq":%d,"timestamp":"%b",%b' % (entry.seq, entry.timestamp.encode(), _encode(event)[1:-1])
+    body = b'{"seq":%d,"timestamp":%b,%b' % (entry.seq, _encode(entry.timestamp), _encode(event)[1:-1])
     return b'%b,"crc":"%08x"}' % (body, crc32(body))
 
 

@@ -78,7 +78,7 @@ class _Missing(Struct, frozen=True):
 
 def resolve(agent: Agent, facts: Facts) -> Plan:
     """The models this agent can run on here, best first."""
-    found: list[Candidate] = []
+    found: dict[tuple[str, str | None], Candidate] = {}
     stand_ins: list[Candidate] = []
     notes: list[str] = []
     if not agent.model.candidates and agent.model.capability is None and agent.model.fallback is None:
@@ -91,11 +91,9 @@ def resolve(agent: Agent, facts: Facts) -> Plan:
             notes.append(outcome.why)
             stand_ins += [outcome.stand_in] if outcome.stand_in is not None else []
         else:
-            found.append(outcome)
-    unique = dict.fromkeys(str(each) for each in found)
-    kept = [next(each for each in found if str(each) == name) for name in unique]
-    kept += stand_ins[:1]  # they are all the same small model
-    return Plan(tuple(kept), tuple(dict.fromkeys(notes)))
+            found.setdefault((str(outcome), outcome.base_url), outcome)
+    # All stand-ins are the same small model, and no match for anything that an agent names.
+    return Plan(tuple(found.values()) or tuple(stand_ins[:1]), tuple(dict.fromkeys(notes)))
 
 
 def wanted(agent: Agent) -> tuple[ModelRef, ...]:
@@ -182,18 +180,18 @@ def _hosted(ref: ModelRef, agent: Agent, facts: Facts) -> Candidate | _Missing:
         return _Missing(f"{shown}: the key is to come from {key_env!r}; only env.NAME is understood")
     if key_env in facts.keys:
         return Candidate(ref.provider, ref.name, url, key_env, auth.headers)
-    if url and not auth.key_from and (ref.provider == "openai" or auth.headers):
+    if url and not (auth.key_from and key_env) and (ref.provider == "openai" or auth.headers):
         return Candidate(ref.provider, ref.name, url, "", auth.headers)  # servers of one's own often want no key
     if not key_env:
-        return _Missing(
-            f"{shown}: auth.strategy is {agent.auth.strategy} and auth.providers names no key for {ref.provider}"
-        )
+        return _Missing(f"{shown}: auth.strategy is {agent.auth.strategy}, which allows no key for {ref.provider}")
     return _Missing(f"{shown}: {key_env} is not set")
 
 
 def _key_env(provider: str, agent: Agent) -> str:
     """The variable with the key; "" where the agent wants none to be used."""
     auth = _auth(provider, agent)
+    if agent.auth.strategy == "none":
+        return ""
     if auth is not None and auth.key_from:
         return auth.key_from.removeprefix("env.")
     return _KEYS.get(provider, "") if agent.auth.strategy == "auto" else ""
@@ -246,7 +244,8 @@ def _local(ref: ModelRef, agent: Agent, facts: Facts) -> Candidate | _Missing:
     why = outcome.why.removeprefix("ollama/").removeprefix(ref.name)
     if facts.local and facts.embedded:
         return _Missing(
-            f"{shown}{why}. A very small embedded model stands in for it", Candidate("local", KNOWN_LOCAL[0])
+            f"{shown}{why}. With nothing else, a very small embedded model stands in",
+            Candidate("local", KNOWN_LOCAL[0]),
         )
     return _Missing(f"{shown}{why}")
 

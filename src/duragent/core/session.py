@@ -80,6 +80,7 @@ class Session(Struct, omit_defaults=True):
     gateway: str | None = None
     gateway_chat_id: str | None = None
     forked_from: str | None = None
+    version: int = 0  # of the log's rules; 0 where Duragent itself began it
     created_at: str = ""
     updated_at: str = ""
     seq: int = 0
@@ -141,7 +142,7 @@ def _session_start(session: Session, event: ev.SessionStart, entry: ev.Entry) ->
     session.agent, session.source, session.fingerprint = event.agent, event.source, event.fingerprint
     session.on_disconnect = event.on_disconnect
     session.gateway, session.gateway_chat_id = event.gateway, event.gateway_chat_id
-    session.forked_from = event.forked_from
+    session.forked_from, session.version = event.forked_from, event.version
     session.created_at = session.created_at or entry.timestamp
 
 
@@ -243,7 +244,7 @@ def _approval_decision(session: Session, event: ev.ApprovalDecision, entry: ev.E
         call.decision, call.reason = event.decision, event.reason
         if event.decision in ("allow_session", "allow_always") and call.digest:
             session.grants[call.digest] = event.decision
-    elif session.question is not None and session.question.id == event.call_id:
+    elif session.question is not None and session.question.id == event.call_id and session.question.stage == "asked":
         session.question.stage = "denied"
         if allowed:
             kind = event.call_id.partition(":")[0]
@@ -299,7 +300,10 @@ def _reply_delivered(session: Session, event: ev.ReplyDelivered, entry: ev.Entry
 
 
 def _status_change(session: Session, event: ev.StatusChange, entry: ev.Entry) -> None:
-    session.status = _STATUSES.get(event.to, session.status)
+    status = _STATUSES.get(event.to, session.status)
+    if status == "running":  # Duragent's word for work without a listener; whoever did that work is gone
+        status = "active" if session.on_disconnect == "continue" else "paused"
+    session.status = status
 
 
 def _session_end(session: Session, event: ev.SessionEnd, entry: ev.Entry) -> None:

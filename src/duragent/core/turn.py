@@ -5,7 +5,7 @@ is `started` here was started by a process that is gone, because a live engine n
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from msgspec import Struct
@@ -108,7 +108,7 @@ def _about_calls(agent: Agent, session: Session, tools: Mapping[str, ToolSpec]) 
     step = verdicts[first.call.call_id]
     together = [step.calls[0] for step in verdicts.values() if isinstance(step, RunTools)]
     side_by_side = len(together) == len(verdicts) > 1 and all(tools[call.tool_name].parallel_safe for call in together)
-    if side_by_side:
+    if side_by_side and not session.interrupted_by:
         return RunTools(tuple(together[: agent.limits.parallel_tasks or len(together)]))
     return step
 
@@ -173,8 +173,9 @@ def _after_failure(agent: Agent, session: Session) -> Step | None:
     return None
 
 
-def reached(agent: Agent, session: Session, next_usd: float = 0.0) -> Step | None:
-    """The limit that forbids another model call which may cost `next_usd`, if there is one."""
+def reached(agent: Agent, session: Session, next_usd: float = 0.0, returned_usd: float = 0.0) -> Step | None:
+    """The limit that forbids another model call which may cost `next_usd`, if there is one. `returned_usd` was set
+    aside for a call that was turned away, and is free again."""
     limits = agent.limits
     if _spent(session, "rounds", session.rounds, limits.rounds):
         return _exceeded(agent, session, "rounds", f"it has asked the model {session.rounds} times in this turn")
@@ -182,7 +183,7 @@ def reached(agent: Agent, session: Session, next_usd: float = 0.0) -> Step | Non
         return _exceeded(agent, session, "session_steps", f"this session has taken {session.steps} steps")
     if limits.cost_usd is not None:
         allowed = limits.cost_usd * (1 + session.granted.get("cost", 0))
-        used = session.spent.committed_usd
+        used = session.spent.committed_usd - returned_usd
         if used + next_usd > allowed or used >= allowed:
             what = f"this session has used ${used:.4f} of ${allowed:.4f}"
             more = f", and the next call may cost ${next_usd:.4f}" if next_usd else ""
@@ -231,6 +232,7 @@ def _debounced(agent: Agent, session: Session, now: datetime) -> Step | None:
 
 def _when(timestamp: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(timestamp)
+        at = datetime.fromisoformat(timestamp)
     except ValueError:
         return None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -45,9 +45,10 @@ ADDRESS = "https://api.anthropic.com"
 VERSION = "2023-06-01"
 MAX_TOKENS = 4096
 _MARK = b',"cache_control":{"type":"ephemeral"}'
-# A turn ends in a byte that no JSON text can hold, so that neighbours of the same role can be joined by replacing.
-_USER, _USER_END = b'{"role":"user","content":[', b"]\x01}"
-_ASSISTANT, _ASSISTANT_END = b'{"role":"assistant","content":[', b"]\x02}"
+# A turn ends in a space or a tab, which JSON allows there and our encoder writes nowhere: neighbours of one role are
+# found by it and joined. No text can forge it, because the quotes that follow are escaped in every text.
+_USER, _USER_END = b'{"role":"user","content":[', b"] }"
+_ASSISTANT, _ASSISTANT_END = b'{"role":"assistant","content":[', b"]\t}"
 _PASSING = ("overloaded_error", "api_error", "rate_limit_error", "timeout_error")
 
 
@@ -130,8 +131,7 @@ def _messages(request: Request) -> bytes:
     if request.stamp.strip():
         wires.append(_user(request.stamp.strip()))
     joined = b",".join(wires)
-    joined = joined.replace(_USER_END + b"," + _USER, b",").replace(_ASSISTANT_END + b"," + _ASSISTANT, b",")
-    return joined.replace(_USER_END, b"]}").replace(_ASSISTANT_END, b"]}")
+    return joined.replace(_USER_END + b"," + _USER, b",").replace(_ASSISTANT_END + b"," + _ASSISTANT, b",")
 
 
 def _mark_history(wires: list[bytes]) -> None:

@@ -46,6 +46,8 @@ async def choose(
     """
     if override is not None:
         agent = replace(agent, model=ModelChoice((parse_model(override),)))
+    else:
+        agent = _beside(agent)
     facts = await gather(agent, environ)
     plan = resolve(agent, facts)
     if plan.candidates:
@@ -55,6 +57,17 @@ async def choose(
         return Plan((Candidate("local", name),), (*plan.notes, _SMALL.format(name)))
     reasons = "\n".join(f"  {note}" for note in plan.notes)
     raise ModelFailed(f"{agent.name}: no model can be used here.\n{reasons}\n{_HELP}", lasting=True, billed=False)
+
+
+def _beside(agent: Agent) -> Agent:
+    """The agent with the files that its models are named by looked for where the agent is."""
+    place = Path(agent.source.path or ".").absolute()
+    folder = place if place.is_dir() else place.parent
+    candidates = tuple(
+        replace(ref, name=str(folder / ref.name)) if ref.provider == "scripted" or ref.name.endswith(".gguf") else ref
+        for ref in agent.model.candidates
+    )
+    return replace(agent, model=replace(agent.model, candidates=candidates))
 
 
 async def gather(agent: Agent, environ: Mapping[str, str]) -> Facts:

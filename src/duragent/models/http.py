@@ -7,7 +7,6 @@ means: a `Reader` of a provider's module does. A new provider needs an `Endpoint
 
 import asyncio
 import io
-import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,6 +24,7 @@ from duragent.models import Listener
 Json = Any
 MAX_ANSWER = 64 * 2**20
 MAX_REFUSAL = 64 * 2**10
+MAX_TEXT = 1000  # letters of a failure
 TRIES = 6
 FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0
 GRACE = 0.5  # seconds for a stream to close after its last word, so that its connection can be used again
@@ -38,7 +38,9 @@ class Endpoint:
     def __init__(self, who: str, url: str, key: str | None, headers: Mapping[str, str], own: Mapping[str, str]) -> None:
         """`headers` are the protocol's; the owner's `own` ones win and are treated as secrets."""
         self.who, self.url = who, url
-        self.headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **headers, **own}
+        given = {name.lower() for name in own}
+        usual = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "duragent", **headers}
+        self.headers = {name: value for name, value in usual.items() if name.lower() not in given} | dict(own)
         words = [word for value in own.values() for word in (value, value.rpartition(" ")[2])]
         userinfo = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
         secrets = {word for word in (key, *words, userinfo, userinfo.partition(":")[2]) if word and len(word) > 3}
@@ -61,6 +63,8 @@ class Endpoint:
         """The failure in words that are safe to log."""
         for secret in self._secrets:
             text = text.replace(secret, "[key]")
+        # Cut only now, so that no half of a key is left; and a stranger's text must not steer a terminal.
+        text = "".join(letter if letter.isprintable() else " " for letter in text[:MAX_TEXT])
         return ModelFailed(f"{self.who}: {text}", lasting=lasting, billed=billed, status=status)
 
 
@@ -122,10 +126,10 @@ class Transport:
         if endpoint.unsendable:
             text = "the key or a header holds a character that HTTP forbids. Mend it where it is set"
             raise endpoint.failed(text, lasting=True, billed=False)
-        billed, tries = False, 0
+        billed, tries, before = False, 0, ""
         while True:
             reader = begin()
-            setback = await self._try(endpoint, body, reader, deadline)
+            setback = await self._try(endpoint, body, reader, deadline, before)
             if setback is None:
                 return reader
             tries += 1
@@ -136,6 +140,7 @@ class Transport:
                 raise failure
             if reader.spoke:
                 listener.restart(str(failure))
+            before = f". Before that: {str(failure).removeprefix(f'{endpoint.who}: ')}"
             await self._sleep(wait)
 
     def _wait(self, tries: int, after: float | None) -> float:
@@ -144,7 +149,9 @@ class Transport:
             return after + self._random() * FIRST_WAIT
         return self._random() * min(LONGEST_WAIT, FIRST_WAIT * (1 << tries))
 
-    async def _try(self, endpoint: Endpoint, body: bytes, reader: Reader, deadline: float) -> _Setback | None:
+    async def _try(
+        self, endpoint: Endpoint, body: bytes, reader: Reader, deadline: float, before: str
+    ) -> _Setback | None:
         left = max(deadline - self._clock(), 0.001)
         try:
             async with asyncio.timeout(left):
@@ -156,13 +163,14 @@ class Transport:
         except TimeoutError:
             if reader.complete():
                 return None
-            return _Setback(endpoint.failed("gave no whole answer in time. Try again, or raise llm_timeout_seconds"))
+            text = "gave no whole answer in time. Try again, or raise llm_timeout_seconds"
+            return _Setback(endpoint.failed(f"{text}{before}"))
         except aiohttp.ClientConnectorCertificateError as error:
             text = f"the certificate of {endpoint.host} is not to be trusted: {error.certificate_error}"
             return _Setback(endpoint.failed(text, lasting=True, billed=False))
         except aiohttp.ClientConnectorError as error:
-            number = error.os_error.errno
-            why = os.strerror(number) if number and number > 0 else error.os_error.strerror or str(error.os_error)
+            refused = isinstance(error.os_error, ConnectionRefusedError)
+            why = "connection refused" if refused else error.os_error.strerror or str(error.os_error)
             text = f"{endpoint.host} cannot be reached ({why})"
             return _Setback(endpoint.failed(f"{text}. Is it running, and is the address right?", billed=False))
         except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
@@ -171,10 +179,10 @@ class Transport:
         except (aiohttp.ClientError, OSError) as error:
             if reader.complete():
                 return None  # all was said before the line went dead
-            when = (
-                "in the middle of the answer" if isinstance(error, aiohttp.ClientPayloadError) else "before the answer"
+            begun = isinstance(error, aiohttp.ClientPayloadError)
+            return _Setback(
+                endpoint.failed(f"the connection broke {'in the middle of' if begun else 'before'} the answer")
             )
-            return _Setback(endpoint.failed(f"the connection broke {when}"))
 
     async def _post(self, endpoint: Endpoint, body: bytes, reader: Reader) -> _Setback | None:
         session = self._open()
@@ -193,7 +201,7 @@ class Transport:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=30),
                 read_bufsize=2**18,
@@ -315,11 +323,10 @@ def place(url: str) -> str:
     """The address without what may be secret in it."""
     try:
         parts = urlsplit(url)
-        return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}".removeprefix(
-            "://None"
-        )
+        port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return "the address"
+    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}" if parts.hostname else parts.path
 
 
 def explain(body: bytes) -> tuple[str, bool]:
@@ -328,7 +335,7 @@ def explain(body: bytes) -> tuple[str, bool]:
         said: Json = decode(body)
     except (DecodeError, UnicodeError, RecursionError):
         text = " ".join(body.decode("utf-8", "replace").split())
-        return (text[:500] if text and not text.startswith("<") else "without a reason"), False
+        return (text if text and not text.startswith("<") else "without a reason"), False
     return message_of(said), b"insufficient_quota" in body
 
 
@@ -340,7 +347,7 @@ def message_of(said: Json) -> str:
     if isinstance(said, list) and said:
         return message_of(said[0])
     text = said if isinstance(said, str) else ""
-    return " ".join(text.split())[:2000] or "without a reason"
+    return " ".join(text.split()) or "without a reason"
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:

@@ -70,7 +70,13 @@ class _Engine:
     def ask(self, body: Json, hear: Callable[[Chunk], bool]) -> None:
         """Loads the model when it is asked for the first time. Called in `line` only. `hear` says when to stop."""
         if self._server is None:
-            self._server = _start(self._path, self.settings)
+            try:
+                self._server = _start(self._path, self.settings)
+            except RuntimeError:
+                text = (
+                    "llama.cpp cannot load it: it is damaged, of a newer kind, or too large for this machine's memory"
+                )
+                raise _unusable(f"{self._path}: {text}. Try another GGUF file") from None
         self._server.handle_chat_completions(body, hear)
 
     def free(self) -> None:
@@ -99,7 +105,8 @@ def _free_all() -> None:
 
 def _start(path: str, settings: Settings) -> Any:
     """A server object of xllamacpp. It insists on listening somewhere, so it gets a socket in a folder of our own,
-    which is removed at once: nobody can connect to it. It is only ever called in the process."""
+    which is removed at once: nobody can connect to it. It is only ever called in the process. The path of a socket
+    may have about a hundred characters."""
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.n_ctx = settings.window
@@ -111,7 +118,8 @@ def _start(path: str, settings: Settings) -> Any:
     params.verbosity = -1
     params.warmup = params.fit_params = params.ui = params.endpoint_slots = False
     params.api_keys = [secrets.token_hex(16)]
-    with tempfile.TemporaryDirectory(prefix="duragent-") as folder:
+    usual = tempfile.gettempdir()
+    with tempfile.TemporaryDirectory(prefix="duragent-", dir=usual if len(usual) < 60 else "/tmp") as folder:
         params.hostnames = [os.path.join(folder, "model.sock")]
         return xllamacpp.Server(params)
 
@@ -167,7 +175,7 @@ class LocalModel:
         try:
             await asyncio.get_running_loop().run_in_executor(self._engine.line, self._engine.ask, body, reply.hear)
         except (RuntimeError, ValueError) as error:
-            raise _unusable(f"{self.name}: llama.cpp refused: {error}. Is it a GGUF file of a chat model?") from None
+            raise _unusable(f"{self.name}: llama.cpp refused the request: {error}") from None
         finally:
             reply.stopped = True
         if reply.failure:
@@ -270,7 +278,8 @@ def _plain(schema: Json) -> Json:
 
 def _fit(request: Request, allowed: int) -> list[Said]:
     """What the model is shown, in at most about `allowed` bytes: the system prompt gets up to half of it, the newest
-    messages the rest."""
+    messages the rest. The notice of hidden messages is left out: a beginning that changes would be read anew each
+    time, at about ten milliseconds a token."""
     system = _cut("\n\n".join(part for part in (request.system, _tools_text(request.tools)) if part), allowed // 2)
     left = allowed - len(system.encode())
     kept: list[Said] = []

@@ -5,6 +5,7 @@ What a model refuses to be sent (a temperature, say) is left out from then on. K
 retries: `http.py` does. Another provider of this format needs a line in `ADDRESSES` at most.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,7 +45,7 @@ ADDRESSES: Mapping[str, str] = {
     "openrouter": "https://openrouter.ai/api/v1",
     "ollama": "http://localhost:11434/v1",
 }
-STAMP_LAST = ("openai", "openrouter")  # these take a system message anywhere
+_STRANGE = re.compile("nsupported|not supported|nrecogni[sz]ed|nknown|not permitted|not allowed|xtra ")
 
 
 class OpenAIModel:
@@ -64,11 +65,17 @@ class OpenAIModel:
         self.name = f"{provider}/{name}"
         self._model, self._provider = name, provider
         self._transport, self._owned = transport or Transport(), transport is None
-        base = (base_url or ADDRESSES.get(provider) or ADDRESSES["openai"]).rstrip("/")
+        usual = ADDRESSES.get(provider, "")
+        base = (base_url or usual).rstrip("/")
+        if not base:
+            text = f"{self.name}: no address is known for {provider}. Set base_url"
+            raise ModelFailed(text, lasting=True, billed=False)
+        # Only these two are known to take system messages anywhere; the templates of many local models refuse them.
+        self._strict = provider not in ("openai", "openrouter") or base != usual
         key = (key or "").strip()
         auth = {"Authorization": f"Bearer {key}"} if key else {}
         self._endpoint = Endpoint(self.name, f"{base}/chat/completions", key, auth, headers or {})
-        self._limit = "max_completion_tokens" if provider == "openai" else "max_tokens"
+        self._limit = "max_completion_tokens" if provider == "openai" and not self._strict else "max_tokens"
         self._amended: set[str] = set()
         self._tools = ToolsMemo(_tool)
 
@@ -99,7 +106,7 @@ class OpenAIModel:
         text = str(failure)
         for word, sent in (
             ("temperature", request.temperature is not None),
-            (self._limit, request.max_output_tokens is not None),
+            (self._limit, request.max_output_tokens is not None and _STRANGE.search(text) is not None),
             ("stream_options", True),
             ("reasoning_effort", bool(request.tools)),
         ):
@@ -130,17 +137,19 @@ class OpenAIModel:
         return b'%b%b,"messages":[%b]}' % (encode(head)[:-1], tools, messages)
 
     def _messages(self, request: Request) -> list[bytes]:
-        stamp_last = self._provider in STAMP_LAST
-        system = request.system if stamp_last else f"{request.system}\n\n{request.stamp}"
-        texts = [_text("system", text.strip()) for text in (system, request.notice) if text.strip()]
+        told = [text.strip() for text in (request.system, request.notice) if text.strip()]
+        stamp = request.stamp.strip()
+        if self._strict:
+            told = ["\n\n".join([*told, stamp] if stamp else told)] if told or stamp else []
+        texts = [_text("system", text) for text in told]
         history = with_fresh_ids(request.messages) if repeated_ids(request.messages) else request.messages
         wires = [m.wire if m.wire and m.dialect == DIALECT else _encode_message(m) for m in history]
         last = next((m for m, wire in zip(reversed(history), reversed(wires), strict=True) if wire), None)
         wires = [wire for wire in wires if wire]
         if last is None or (last.role == "assistant" and not last.calls):
             wires.append(_text("user", GO_ON))
-        if stamp_last and request.stamp.strip():
-            wires.append(_text("system", request.stamp.strip()))
+        if stamp and not self._strict:
+            wires.append(_text("system", stamp))
         return texts + wires
 
 
@@ -324,7 +333,7 @@ class _Reader:
             raise self._endpoint.failed(_stopped(self._finish), lasting=True)
         usage = self._usage if isinstance(self._usage, dict) else {}
         cost = usage.get("cost")
-        cost_usd = float(cost) if isinstance(cost, int | float) and cost >= 0 else None
+        cost_usd = float(cost) if isinstance(cost, int | float) and 0 <= cost < 10**9 else None
         return Answer(text, calls, _usage(usage), cost_usd)
 
 

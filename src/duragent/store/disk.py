@@ -74,13 +74,18 @@ def create(path: str, data: bytes) -> None:
 def replace(path: str, data: bytes) -> None:
     """Put new content in a file's place: written aside, then renamed, so that there is always a whole one."""
     aside = f"{path}.tmp"
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE)
     try:
-        write_all(fd, data)
-        sync(fd)
-    finally:
-        os.close(fd)
-    os.replace(aside, path)
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE)
+        try:
+            write_all(fd, data)
+            sync(fd)
+        finally:
+            os.close(fd)
+        os.replace(aside, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(aside)  # a full disk gets its space back
+        raise
     sync_folder(os.path.dirname(path))
 
 

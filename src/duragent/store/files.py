@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,12 +20,15 @@ from msgspec.json import decode, encode
 
 from duragent.core.events import Entry, Event, SessionStart, render_entry, seal
 from duragent.core.session import Session
-from duragent.errors import Conflict, NotFound, StorageFailed
-from duragent.store import Compaction, Deliver, Stored, disk, opening, snapshot
+from duragent.errors import Conflict, CorruptLog, NotFound, StorageFailed
+from duragent.store import Compaction, Deliver, Stored, disk, lines, opening, snapshot
 from duragent.store.opening import FOREIGN, LOG, STATE
 from duragent.store.writers import Writers
 
 LOCK = "lock"
+DELETED, FORKING = ".deleted-", ".forking-"  # folders that are no session any more, or not yet
+FIRST_LINE = 8192  # a log that is longer than this is not looked into before it is opened
+LOCK_TRIES, LOCK_PAUSE_SECONDS = 5, 0.005
 
 
 class Holder(Struct, frozen=True):
@@ -50,23 +54,31 @@ class FileStore:
         self.writers = Writers()
 
     def ids(self) -> list[str]:
-        """Every session there is, the oldest first."""
-        try:
+        """Every session there is, the oldest first. What is no session, a copy somebody made, say, is left out."""
+        names: list[str] = []
+        with _storing(self.folder), suppress(FileNotFoundError):
             names = os.listdir(self.folder)
-        except FileNotFoundError:
-            return []
-        return sorted(name for name in names if name.startswith("session_") and self._has_session(name))
+        for name in names:
+            if name.startswith(DELETED):  # a crash came between taking it out of sight and off the disk
+                shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
+        return sorted(name for name in names if _is_id(name) and self._has_session(name))
 
     def _has_session(self, session_id: str) -> bool:
-        """A log that never got its first entry is no session: its opening was never acknowledged."""
-        with suppress(FileNotFoundError, NotADirectoryError):
-            if os.path.getsize(self.path(session_id, LOG)):
+        """A log that never got its first entry whole is no session: its opening was never acknowledged."""
+        try:
+            path = self.path(session_id, LOG)
+            size = os.path.getsize(path)
+            if size >= FIRST_LINE or (size and lines.tear(disk.read(path)).size):
                 return True
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:
+            return True  # something is there; whoever opens it is told what is wrong with it
         return any(os.path.exists(self.path(session_id, name)) for name in (STATE, FOREIGN))
 
     def path(self, session_id: str, name: str = "") -> str:
-        if not session_id.startswith("session_") or not session_id.replace("_", "").isalnum():
-            raise NotFound(f"{session_id!r} is no id of a session: it begins with session_")
+        if not _is_id(session_id):
+            raise NotFound(f"{session_id!r} is no id of a session: that is session_ and letters and digits")
         return os.path.join(self.folder, session_id, name) if name else os.path.join(self.folder, session_id)
 
     def create(self, session_id: str, deliver: Deliver) -> "FileLog":
@@ -99,8 +111,24 @@ class FileStore:
     def read(self, session_id: str) -> Stored:
         self._must_exist(session_id)
         with _storing(self.path(session_id)):
-            loaded = opening.load(self.path(session_id))
+            loaded = self._read(session_id)
             return Stored(loaded.session, loaded.notes)
+
+    def _read(self, session_id: str) -> opening.Loaded:
+        """Its holder may put a new snapshot and a shorter log in place between our reading the one and the other."""
+        while True:
+            before = self._snapshot_id(session_id)
+            try:
+                return opening.load(self.path(session_id))
+            except CorruptLog:
+                if self._snapshot_id(session_id) == before:
+                    raise
+
+    def _snapshot_id(self, session_id: str) -> tuple[int, int] | None:
+        with suppress(FileNotFoundError):
+            found = os.stat(self.path(session_id, STATE))
+            return found.st_ino, found.st_mtime_ns
+        return None
 
     def entries(self, session_id: str, after: int = 0) -> Iterator[Entry]:
         """What there is after `after`. The beginning is missing where compaction threw it away."""
@@ -128,17 +156,16 @@ class FileStore:
 
     def _lock(self, session_id: str) -> int:
         fd = os.open(self.path(session_id, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, disk.FILE)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _taken(fd):
             holder = _holder(fd)
             os.close(fd)
             raise Conflict(
                 f"{session_id} is held by {holder or 'another process'}. Use it there, or end that process first."
-            ) from None
+            )
         since = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, encode(Holder(os.getpid(), socket.gethostname(), self.address, since)) + b"\n", 0)
+        with suppress(OSError):  # on a full disk the lock holds all the same; only who has it is not written down
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, encode(Holder(os.getpid(), socket.gethostname(), self.address, since)) + b"\n", 0)
         return fd
 
     def fork(self, session_id: str, seq: int, new_id: str) -> None:
@@ -156,14 +183,19 @@ class FileStore:
             if kept is None or kept.session.seq > seq:
                 raise NotFound(f"{session_id}@{seq}: what came before entry {entries[0].seq} was compacted away.")
             kept.session.forked_from = forked
-            entries = [entry for entry in entries if entry.seq > kept.session.seq]
+            kept.session.gateway = kept.session.gateway_chat_id = None  # as in a log that is forked from entry 1
+            kept.session.undelivered = {}
+            entries = [entry for entry in entries if entry.seq >= kept.session.seq]
             state = snapshot.render(new_id, kept.session, 0)
         with _storing(self.path(new_id)):
-            disk.make_folder(self.path(new_id))
+            aside = os.path.join(self.folder, f"{FORKING}{new_id}")
+            disk.make_folder(aside)
             if state:
-                disk.create(self.path(new_id, STATE), state)
-            disk.create(self.path(new_id, LOG), b"".join(render_entry(entry) + b"\n" for entry in entries))
-            disk.sync_folder(self.path(new_id))
+                disk.create(os.path.join(aside, STATE), state)
+            disk.create(os.path.join(aside, LOG), b"".join(render_entry(entry) + b"\n" for entry in entries))
+            disk.sync_folder(aside)
+            os.rename(aside, self.path(new_id))
+            disk.sync_folder(self.folder)
 
     def delete(self, session_id: str) -> None:
         """Take a session away, whole: first out of sight, then from the disk."""
@@ -171,7 +203,7 @@ class FileStore:
         with _storing(self.path(session_id)):
             lock = self._lock(session_id)
             try:
-                gone = os.path.join(self.folder, f".deleted-{session_id}")
+                gone = os.path.join(self.folder, f"{DELETED}{session_id}")
                 os.rename(self.path(session_id), gone)
                 disk.sync_folder(self.folder)
                 shutil.rmtree(gone)
@@ -180,6 +212,24 @@ class FileStore:
 
     def close(self) -> None:
         self.writers.close()
+
+
+def _is_id(session_id: str) -> bool:
+    """No dots and no slashes: an id never leads out of the folder."""
+    plain = session_id.replace("_", "")
+    return session_id.startswith("session_") and plain.isascii() and plain.isalnum() and len(session_id) <= 128
+
+
+def _taken(fd: int) -> bool:
+    """Whether the lock is ours now. Who only looks whether a session is held has it for a moment: try again."""
+    for attempt in range(LOCK_TRIES):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if attempt + 1 < LOCK_TRIES:
+                time.sleep(LOCK_PAUSE_SECONDS)
+    return False
 
 
 def _forked(entry: Entry, forked: str) -> Entry:
@@ -221,9 +271,7 @@ class FileLog:
         loaded = opening.load(self._store.path(self.session_id))
         notes = list(loaded.notes)
         if loaded.torn:
-            aside = f"{self._log}.torn-{loaded.size}"
-            with suppress(FileExistsError):
-                disk.create(aside, loaded.torn)
+            aside = self._keep_aside(loaded.torn, loaded.size)
             disk.cut(self._log, loaded.size)
             notes.append(f"The last {len(loaded.torn)} bytes were torn by a crash; they are kept in {aside}.")
         if not os.path.exists(self._log):
@@ -232,6 +280,16 @@ class FileLog:
         self.seq, self.covered, self._size = loaded.session.seq, loaded.covered, loaded.size
         self._last = loaded.session.updated_at
         return Stored(loaded.session, tuple(notes))
+
+    def _keep_aside(self, torn: bytes, size: int) -> str:
+        """Two crashes can tear at the same place; and one can come before the tail is cut: then it is kept already."""
+        path, number = f"{self._log}.torn-{size}", 1
+        while os.path.exists(path) and disk.read(path) != torn:
+            number += 1
+            path = f"{self._log}.torn-{size}-{number}"
+        if not os.path.exists(path):
+            disk.replace(path, torn)
+        return path
 
     def stage(self, event: Event, now: datetime, *, lazy: bool = False) -> Entry:
         """Number an event; it goes to disk with the next write. The clock of the log never runs backwards."""
@@ -252,6 +310,8 @@ class FileLog:
 
     async def flush(self) -> None:
         """Wait until everything staged so far is on disk."""
+        if self._broken is not None:
+            raise self._broken  # what was staged may have gone down with a write that nobody waited for
         if not self._pending and not self._busy:
             return
         loop = asyncio.get_running_loop()
@@ -297,12 +357,13 @@ class FileLog:
     async def snapshot(self, session: Session, compaction: Compaction | None = None) -> None:
         """Write state.yaml; then, if `compaction` says how, take the lines away that it covers."""
         await self.flush()
-        while self._busy:
+        while self._pending or self._busy:  # a snapshot must not hold what the log does not: no waiting below this
             await self.flush()
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         path, log, size, seq = self._store.path(self.session_id), self._log, self._size, session.seq
-        data = snapshot.render(self.session_id, session, 0 if _shortens(compaction) else size)
+        offset = size if seq == self.seq and not _shortens(compaction) else 0
+        data = snapshot.render(self.session_id, session, offset)
         self._busy = True
 
         def work() -> int:

@@ -1,7 +1,8 @@
 """The bytes of a log, taken apart: what is good, what a crash tore, and what nobody can explain.
 
-Pure. A crash can tear only the end: the last line lacks its end, or blocks that never reached the disk read as
-zeros. That is cut off and kept aside. Anything else stops this session, with file and line, and no other one.
+Pure. A crash can tear only the end: the last line lacks its end, or what never reached the disk reads as zeros up
+to the end of the file. That is cut off and kept aside. Anything else, zeros in the middle too, stops this session,
+with file and line, and no other one: what was acknowledged is never cut off without a person.
 """
 
 from collections.abc import Iterator
@@ -21,33 +22,32 @@ class Torn(Struct, frozen=True):
 
 def tear(data: bytes) -> Torn:
     """Find the torn tail, which may be empty."""
-    end = len(data)
-    zero = data.find(b"\0")
-    if zero >= 0:
-        end = data.rfind(b"\n", 0, zero) + 1
-    elif not data.endswith(b"\n"):
-        end = data.rfind(b"\n") + 1
+    written = len(data.rstrip(b"\0")) if data.endswith(b"\0") else len(data)
+    end = data.rfind(b"\n", 0, written) + 1
     return Torn(end, data[end:])
 
 
-def parse(path: str, data: bytes, after: int) -> Iterator[Entry]:
-    """Every entry behind `after`. Raises `CorruptLog` at the first line that is damaged or out of order."""
-    expected, previous, first = after + 1, b"", True
-    for number, line in enumerate(data.split(b"\n"), 1):
-        if not line.strip() or (line == previous and not first):
-            continue  # an empty line, or one that an older writer wrote twice
+def parse(path: str, data: bytes, after: int, *, gaps: bool = False) -> Iterator[Entry]:
+    """Every entry behind `after`. Raises `CorruptLog` at the first line that is damaged or out of order.
+
+    `gaps` allows what an archive may have: lines are missing that were thrown away while it was not kept.
+    """
+    expected, first, lines = after + 1, True, data.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
             entry = parse_entry(line)
         except ValueError as error:
             raise CorruptLog(f"{path}:{number}: this line cannot be read: {error}. {_REMEDY}") from None
-        if entry.seq < expected and not first:
+        if entry.seq < expected:
+            if first or line in lines[: number - 1]:
+                continue  # it is known already, or an older writer, whose write had failed half-way, wrote it again
             raise CorruptLog(f"{path}:{number}: entry {entry.seq} comes again where {expected} should be. {_REMEDY}")
-        if entry.seq > expected:
+        if entry.seq > expected and not gaps:
             raise CorruptLog(f"{path}:{number}: {_missing(expected, entry.seq - 1)}. {_REMEDY}")
-        previous = line
-        if entry.seq == expected:
-            expected, first = entry.seq + 1, False
-            yield entry
+        expected, first = entry.seq + 1, False
+        yield entry
 
 
 _REMEDY = "Put the file back from a copy, or cut it before this line"

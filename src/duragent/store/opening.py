@@ -6,6 +6,7 @@ needed where compaction took that beginning away. Reads without holding the sess
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
@@ -16,6 +17,7 @@ from duragent.errors import CorruptLog
 from duragent.store import Compaction, disk, foreign, lines, snapshot
 
 LOG, STATE, ARCHIVE, FOREIGN = "events.jsonl", "state.yaml", "events.archive.jsonl", "state.json"
+NEWLINE = b"\n"
 
 
 class Loaded(Struct, frozen=True):
@@ -42,8 +44,9 @@ def load(folder: str) -> Loaded:
     kept = snapshot_in(folder, notes)
     if kept is not None and (rest := _behind(path, kept)) is not None:
         torn, covered = lines.tear(rest), kept.session.seq
-        session = fold(lines.parse(path, rest[: torn.size], kept.session.seq), kept.session)
-        return Loaded(session, kept.offset + torn.size, torn.tail, covered, tuple(notes))
+        with suppress(CorruptLog):  # reading the whole log, below, finds the same and knows the number of the line
+            later = list(lines.parse(path, rest[: torn.size], covered))
+            return Loaded(fold(later, kept.session), kept.offset + torn.size, torn.tail, covered, tuple(notes))
     data = _bytes(path)
     torn = lines.tear(data)
     good = data[: torn.size]
@@ -51,6 +54,11 @@ def load(folder: str) -> Loaded:
     covered = session.seq
     if _first_seq(good) > covered + 1:
         fold(_archived(folder, covered), session)
+        if notes and _first_seq(good) > session.seq + 1:
+            raise CorruptLog(
+                f"{path}:1: it begins with entry {_first_seq(good)}, and what came before cannot be had: {notes[0]} "
+                f"Put {STATE} back from a copy."
+            )
     fold(lines.parse(path, good, session.seq), session)
     return Loaded(session, torn.size, torn.tail, covered, tuple(notes))
 
@@ -59,11 +67,15 @@ def _begin(folder: str, good: bytes, kept: snapshot.Snapshot | None, notes: list
     """What stands before the first entry of the log that still has to be read."""
     complete = bool(good) and _first_seq(good) == 1
     if kept is not None:
-        if not good or _last_seq(good) >= kept.session.seq:
+        last = _last_seq(good, kept.session.seq)
+        if not good:
+            notes.append(f"{LOG} was missing or empty; the session goes on from {STATE}, entry {kept.session.seq}.")
+            return kept.session
+        if last >= kept.session.seq:
             return kept.session
         if not complete:
             raise CorruptLog(
-                f"{os.path.join(folder, LOG)}: it ends with entry {_last_seq(good)}, but {STATE} holds "
+                f"{os.path.join(folder, LOG)}:{good.count(NEWLINE)}: it ends with entry {last}, but {STATE} holds "
                 f"{kept.session.seq}. Put the log back from a copy."
             )
         notes.append(f"{STATE} was not used: it is ahead of the log, which is the truth.")
@@ -101,11 +113,10 @@ def _behind(path: str, kept: snapshot.Snapshot) -> bytes | None:
     return data[1:] if fits else None
 
 
-def _archived(folder: str, after: int) -> Iterator[Entry]:
+def _archived(folder: str, after: int, *, gaps: bool = False) -> Iterator[Entry]:
     path = os.path.join(folder, ARCHIVE)
     data = _bytes(path)
-    good = data[: lines.tear(data).size]
-    return lines.parse(path, good, max(after, _first_seq(good) - 1))
+    return lines.parse(path, data[: lines.tear(data).size], after, gaps=gaps)
 
 
 def entries(folder: str, after: int) -> Iterator[Entry]:
@@ -114,8 +125,8 @@ def entries(folder: str, after: int) -> Iterator[Entry]:
     data = _bytes(path)
     good = data[: lines.tear(data).size]
     last = after
-    if after < _first_seq(good) - 1:
-        for entry in _archived(folder, after):
+    if not good or after < _first_seq(good) - 1:
+        for entry in _archived(folder, after, gaps=True):
             last = entry.seq
             yield entry
     yield from lines.parse(path, good, max(last, _first_seq(good) - 1))
@@ -142,7 +153,14 @@ def _line_of(data: bytes, seq: int) -> int:
     mark = b'{"seq":%d,' % seq
     if data.startswith(mark):
         return 0
-    return data.find(b"\n" + mark) + 1 or -1
+    if (found := data.find(NEWLINE + mark)) >= 0:
+        return found + 1
+    place = 0
+    for line in data.split(NEWLINE):  # another writer's lines may be spaced in another way
+        if _seq_of(line, 0) == seq:
+            return place
+        place += len(line) + 1
+    return -1
 
 
 def _archive(folder: str, data: bytes) -> None:
@@ -155,17 +173,25 @@ def _archive(folder: str, data: bytes) -> None:
         disk.sync_folder(folder)
     elif good < len(there):
         disk.cut(path, good)
-    start = _line_of(data, _last_seq(there[:good]) + 1) if good else 0
-    if start >= 0 and data[start:]:
-        disk.append(path, data[start:], good)
+    if new := data[_unarchived(there[:good], data) :]:
+        disk.append(path, new, good)
+
+
+def _unarchived(there: bytes, data: bytes) -> int:
+    """Where in `data` the lines begin that the archive does not hold. In doubt that is all of them."""
+    last = _last_seq(there, 0)
+    if last + 1 <= _first_seq(data):
+        return 0
+    start = _line_of(data, last + 1)
+    return start if start >= 0 else len(data) if last >= _last_seq(data, last + 1) else 0
 
 
 def _first_seq(data: bytes) -> int:
-    return _seq_of(data[: data.find(b"\n") if b"\n" in data else len(data)], 1)
+    return _seq_of(data[: data.find(NEWLINE) if NEWLINE in data else len(data)], 1)
 
 
-def _last_seq(data: bytes) -> int:
-    return _seq_of(data[data.rfind(b"\n", 0, len(data) - 1) + 1 :], 0)
+def _last_seq(data: bytes, unknown: int) -> int:
+    return _seq_of(data[data.rfind(NEWLINE, 0, len(data) - 1) + 1 :], unknown)
 
 
 def _seq_of(line: bytes, unknown: int) -> int:

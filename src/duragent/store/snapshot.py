@@ -75,7 +75,7 @@ def parse(data: bytes) -> Snapshot:
         session = _decode_state(rows[b"state"])
         session.messages = [_decode_message(line[2:]) for line in conversation.split(b"\n") if line.startswith(b"- ")]
         offset = int(rows[b"log_offset"])
-    except (DecodeError, KeyError) as error:
+    except (DecodeError, KeyError, RecursionError) as error:
         raise ValueError(f"it does not hold what it should ({error})") from None
     reopen(session)
     return Snapshot(session, offset)

@@ -6,6 +6,7 @@ Jobs of different sessions run side by side; the caller sees to it that one log 
 import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -29,11 +30,16 @@ class Writers:
         """Do the work in a thread and call `done` in the loop, with the result or with what the disk said."""
 
         def job() -> None:
+            result: Result | None = None
+            error: OSError | None = None
             try:
-                result, error = work(), None
+                result = work()
             except OSError as failed:
-                result, error = None, failed
-            loop.call_soon_threadsafe(self._finish, done, result, error)
+                error = failed
+            except Exception as failed:  # noqa: BLE001 - a thread that died here would leave its log waiting for ever
+                error = OSError(f"{type(failed).__name__}: {failed}")
+            with suppress(RuntimeError):  # the loop was closed: nobody waits any more, and the thread serves the next
+                loop.call_soon_threadsafe(self._finish, done, result, error)
 
         self._busy += 1
         if self._started < min(self._busy, self._most):
