@@ -32,12 +32,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = [name for name in workloads if name in wanted or group in wanted]
         rows: list[table.Row] = []
         for name in names:
-            print(f"{name} …", file=sys.stderr, flush=True)
-            rows.extend(workloads[name](options.quick))
+            rows.extend(measured(name, workloads[name], options.quick))
         if rows:
             show(group, rows, quick=options.quick, complete=len(names) == len(workloads))
         missed = missed or any(row.ok is False for row in rows)
     return 1 if missed else 0
+
+
+def measured(name: str, workload: Workload, quick: bool) -> Iterator[table.Row]:
+    """The rows of a workload, shown as they come. One that fails is a row, too: the others are still wanted."""
+    print(f"{name} …", file=sys.stderr, flush=True)
+    try:
+        for row in workload(quick):
+            print("  " + " | ".join(filter(None, row.cells())), file=sys.stderr, flush=True)
+            yield row
+    except (RuntimeError, AssertionError) as error:
+        print(error, file=sys.stderr)
+        yield table.Row(name, "it failed, see above", ok=False)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ import asyncio
 import gc
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from duragent.core.events import (
     UserMessage,
     render_entry,
 )
+from duragent.store import SessionLog
 from duragent.store.files import FileStore
 
 EVENTS = 100_000
@@ -37,6 +38,13 @@ def _ignore(entries: object) -> None: ...
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+async def keep(log: SessionLog, events: Sequence[Event]) -> None:
+    """Returns when all of them are on disk."""
+    for event in events:
+        log.stage(event, _now())
+    await log.flush()
 
 
 def _event(number: int) -> Event:
@@ -53,9 +61,9 @@ async def build(folder: Path, events: int) -> None:
     """A session of so many events, with a snapshot of its last one."""
     store = FileStore(folder)
     log = store.create(_LONG, _ignore)
-    await log.append([SessionStart("bench")], _now())
+    await keep(log, [SessionStart("bench")])
     for first in range(0, events - 1, 1_000):
-        await log.append([_event(number) for number in range(first, min(first + 1_000, events - 1))], _now())
+        await keep(log, [_event(number) for number in range(first, min(first + 1_000, events - 1))])
     await log.release()
     log, stored = store.open(_LONG, _ignore)
     await log.snapshot(stored.session)
@@ -99,16 +107,16 @@ async def append(options: Options) -> Figures:
     logs = [store.create(f"session_{number:026}", _ignore) for number in range(2, AT_ONCE + 2)]
     event = UserMessage(PROMPT)
 
-    async def one_by_one(log: object) -> None:
+    async def one_by_one(log: SessionLog) -> None:
         for _ in range(options.turns):
-            await log.append([event], _now())  # type: ignore[attr-defined]
+            await keep(log, [event])
 
     async def many_sessions() -> None:
         await asyncio.gather(*(one_by_one(log) for log in logs))
 
     async def together() -> None:
         for _ in range(options.turns):
-            await asyncio.gather(*(logs[0].append([event], _now()) for _ in range(AT_ONCE)))
+            await asyncio.gather(*(keep(logs[0], [event]) for _ in range(AT_ONCE)))
 
     figures = {
         "serial": await _rate(lambda: one_by_one(logs[0]), options.turns, options.rounds),

@@ -145,7 +145,8 @@ class Lives:
     async def _moved(self, session_id: str, work: Coroutine[Any, Any, Moved]) -> Moved:
         """Do something to a session's place, with nobody else opening it meanwhile. It is done to its end even when
         whoever asked for it goes away: a lock taken half-way would be held by nobody."""
-        task = self._moving[session_id] = asyncio.get_running_loop().create_task(work)
+        task: asyncio.Task[Moved] = asyncio.get_running_loop().create_task(work)
+        self._moving[session_id] = task
         task.add_done_callback(lambda _: self._arrived(session_id, task))
         await asyncio.wait({task})
         return task.result()
@@ -175,6 +176,15 @@ class Lives:
             await live.log.release()
             raise
         return self._enter(live)
+
+    async def renew(self, session_id: str) -> None:
+        """Let a copy of an old session begin now, so that it does not end for the age of what it was copied from."""
+        log, stored = await asyncio.to_thread(self._store.open, session_id, lambda entries: None)
+        try:
+            log.stage(ev.StatusChange(stored.session.status, "active"), self._clock())
+            await log.flush()
+        finally:
+            await log.release()
 
     def _enter(self, live: Live) -> Live:
         loop = asyncio.get_running_loop()

@@ -52,6 +52,7 @@ class Runtime:
         self._agents = agents if callable(agents) else _listed(agents)
         self._models, self._tools = models, tools
         self._actors: dict[tuple[str, str], Actor] = {}
+        self._opened: dict[int, Model] = {}  # also those of agents that have changed since: sessions may still use them
         self._lives = Lives(self.store, settings, clock, self._cast)
 
     async def __aenter__(self) -> "Runtime":
@@ -111,22 +112,27 @@ class Runtime:
     async def cancel(self, session_id: str) -> bool:
         """Stop the turn that runs or waits. False where there is none."""
         live = await self._lives.open(session_id)
-        if live.task is not None:
+        if (task := live.task) is not None:
             live.cancelling = True
-            live.task.cancel()
-            await self._done(live)
-            return True
+            task.cancel()
+            await self._over(live, task)
+            if not live.cancelling:
+                return True
+            live.cancelling = False  # it had not even begun, so it could not write anything down
         if not live.session.owes_answer:
             return False
         await self._say(live, self._cancelled(live))
         return True
 
     async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Item]:
-        """Stored entries after `after`, then live ones and what is being said. Ends only with `Lagged`."""
+        """Stored entries after `after`, then live ones and what is being said.
+
+        Ends with `Lagged`, or when the session is no longer here: it was deleted, or the runtime closes.
+        """
         live = await self._lives.open(session_id)
         follower = Follower(self.settings.follower_buffer)
         live.followers.append(follower)
-        stored_until, last, spoken = live.published, after, "".join(live.partial)
+        stored_until, last, spoken = live.published, after, live.spoken
         try:
             await self._attend(live)
             for entry in await self._stored(session_id, after, stored_until):
@@ -136,18 +142,17 @@ class Runtime:
                 follower.lead(Delta(spoken))
             if live.task is None:
                 follower.put(Settled(live.session.seq, live.session.waiting))
-            while True:
-                for item in await follower.take():
+            while items := await follower.take():
+                for item in items:
                     if isinstance(item, ev.Entry):
                         if item.seq <= last:
                             continue
                         last = item.seq
                     yield item
-                if follower.lagged:
-                    yield Lagged(last)
-                    return
-                if live.failure is not None:
-                    raise live.failure
+            if follower.lagged:
+                yield Lagged(last)
+            elif live.failure is not None:
+                raise live.failure
         finally:
             self._leave(live, follower)
 
@@ -195,6 +200,8 @@ class Runtime:
         """A new session that begins with the first `seq` entries of this one."""
         forked = new_id(self.clock())
         await asyncio.to_thread(self.store.fork, session_id, seq, forked)
+        if self._expired((await asyncio.to_thread(self.store.read, forked)).session):
+            await self._lives.renew(forked)
         return forked
 
     async def delete(self, session_id: str) -> None:
@@ -214,10 +221,11 @@ class Runtime:
         for live in self._lives.all():
             await self._halt(live)
         await self._lives.close()
-        for model in {id(model): model for actor in self._actors.values() for model in actor.models}.values():
-            await model.close()
+        opened, self._opened = self._opened, {}
         self._actors.clear()
         self.store.close()
+        for model in opened.values():
+            await model.close()
 
     # Who acts.
 
@@ -229,6 +237,7 @@ class Runtime:
         actor = self._actors.get(key)
         if actor is None or (actor.agent is not agent and actor.agent != agent):
             models = await self._models(agent) if callable(self._models) else self._models
+            self._opened |= {id(model): model for model in models}
             tools = self._tools(agent) if callable(self._tools) else build_toolbox(self._tools)
             actor = self._actors[key] = Actor(agent, tuple(models), tools, self._price, self.settings.known)
         return actor
@@ -247,6 +256,9 @@ class Runtime:
         except DuragentError as error:
             await self._lives.discard(live, error)
             raise
+        except asyncio.CancelledError:
+            self._wake(live)  # whoever said it has gone, but it was said
+            raise
         self._wake(live)
         return seq
 
@@ -258,6 +270,7 @@ class Runtime:
 
     async def _run(self, live: Live) -> None:
         """Work until the session rests or waits for a person."""
+        stopped = False
         try:
             while True:
                 step = await advance(live.work)
@@ -270,16 +283,22 @@ class Runtime:
         except asyncio.CancelledError:
             if not live.cancelling:
                 raise
-            live.cancelling = False
+            stopped = True
             with suppress(DuragentError):
                 await self._write_cancelled(live)
         except DuragentError as error:
             await self._lives.discard(live, error)
+        except Exception as error:  # noqa: BLE001 - a defect stops this session alone, and whoever waits hears of it
+            failure = DuragentError(f"{live.id} could not go on: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            await self._lives.discard(live, failure)
         finally:
             live.partial.clear()
-            live.task = None
+            live.task, live.cancelling = None, False
             live.touched = asyncio.get_running_loop().time()
-            if live.failure is None:
+            if stopped:
+                self._wake(live)  # what was said while the end of the turn was written down
+            if live.failure is None and live.task is None:
                 live.tell(Settled(live.session.seq, live.session.waiting))
 
     async def _write_cancelled(self, live: Live) -> None:
@@ -289,7 +308,7 @@ class Runtime:
         await live.log.flush()
 
     def _cancelled(self, live: Live) -> ev.TurnStopped:
-        return ev.TurnStopped("cancelled", "The turn was cancelled.", "".join(live.partial))
+        return ev.TurnStopped("cancelled", "The turn was cancelled.", live.spoken)
 
     async def _sleep(self, live: Live, until: datetime) -> None:
         live.wake = asyncio.Event()
@@ -309,13 +328,18 @@ class Runtime:
                 await live.log.snapshot(live.session, compaction)
 
     async def _halt(self, live: Live) -> None:
-        if live.task is not None:
-            live.task.cancel()
-            await self._done(live)
+        while (task := live.task) is not None:
+            task.cancel()
+            await self._over(live, task)
 
     async def _done(self, live: Live) -> None:
-        while live.task is not None:
-            await asyncio.wait({live.task})
+        while (task := live.task) is not None:
+            await self._over(live, task)
+
+    async def _over(self, live: Live, task: asyncio.Task[None]) -> None:
+        await asyncio.wait({task})
+        if live.task is task:  # it was cancelled before it began, so it could not say so itself
+            live.task = None
 
     # Followers come and go.
 
@@ -337,10 +361,13 @@ class Runtime:
             return
         live.left_at = self.clock()
         live.touched = asyncio.get_running_loop().time()
+        if follower.lagged:
+            return  # it was told to come back: being slow is not being gone
         pauses = live.work.actor.agent.session.on_disconnect == "pause"
         if pauses and live.task is not None and live.session.owes_answer and live.failure is None:
-            live.work.record(ev.StatusChange("active", "paused"))
-            live.log.kick()
+            with suppress(DuragentError):  # a disk that refuses stops the turn by itself
+                live.work.record(ev.StatusChange("active", "paused"))
+                live.log.kick()
 
     # Going on.
 
@@ -348,13 +375,22 @@ class Runtime:
         if self._lives.get(session_id) is None:
             stored = (await asyncio.to_thread(self.store.read, session_id)).session
             undone = not stored.ended and (stored.owes_answer or bool(stored.open_calls))
-            if not (undone and (named or stored.status != "paused")) and not self._lives.too_old(stored):
+            if not (undone and (named or stored.status != "paused")) and not self._expired(stored):
                 return False
         live = await self._lives.open(session_id)
         if named:
             await self._attend(live)
         self._wake(live)
         return live.task is not None
+
+    def _expired(self, stored: Session) -> bool:
+        """Whether an idle session is over. Its agent is looked for only when that can matter: an hour is the least."""
+        if not self._lives.too_old(stored, 1):
+            return False
+        hours = None
+        with suppress(DuragentError):
+            hours = self._agents(stored.agent, stored.source).session.ttl_hours
+        return self._lives.too_old(stored, hours)
 
 
 def _listed(agents: Sequence[Agent]) -> Agents:

@@ -1,5 +1,6 @@
 """One prompt, one answer: what `duragent run` prints, and with which code it ends."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -149,7 +150,7 @@ def test_a_model_that_fails_ends_with_1_and_its_own_words(workspace: Program) ->
     done = workspace("run", "assistant", "Hi", "--model", model)
     assert (done.code, done.out) == (1, "")
     assert done.err == "model_failed  scripted/script.yaml: quota\\x1b[2J used up\n"
-    again = workspace("run", "assistant", "Hi", "--model", workspace.script("Better."), "--session", "session_")
+    again = workspace("run", "assistant", "Hi", "--model", workspace.script("Better."), "--session", "session_0")
     assert (again.code, without_marker(again.out)) == (0, "Better.\n")
 
 
@@ -187,7 +188,7 @@ def test_what_needs_approval_ends_with_3_and_the_commands_that_decide(workspace:
 def test_a_refusal_reaches_the_model_with_its_reason(workspace: Program, notes: list[str]) -> None:
     model = workspace.script(NOTE, "{result}")
     workspace("run", "assistant", "Note it", "--model", model)
-    done = workspace("session", "approve", "session_", "--deny", "--reason", "no milk", "--model", model)
+    done = workspace("session", "approve", "session_0", "--deny", "--reason", "no milk", "--model", model)
     assert (done.code, without_marker(done.out), notes) == (0, "The person refused this call: no milk\n", [])
 
 
@@ -195,17 +196,17 @@ def test_an_approval_for_the_session_holds_for_the_same_call(workspace: Program,
     again = {"calls": [{"tool": "note", "arguments": {"text": "buy milk"}, "id": "c2"}]}
     model = workspace.script(NOTE, again, "Twice.")
     workspace("run", "assistant", "Note it", "--model", model)
-    done = workspace("session", "approve", "session_", "--for-session", "--model", model)
+    done = workspace("session", "approve", "session_0", "--for-session", "--model", model)
     assert (done.code, without_marker(done.out), notes) == (0, "Twice.\n", ["buy milk", "buy milk"])
 
 
 def test_only_what_is_asked_can_be_approved(workspace: Program, notes: list[str]) -> None:
     model = workspace.script(NOTE, "Done.")
     workspace("run", "assistant", "Note it", "--model", model)
-    done = workspace("session", "approve", "session_", "c9", "--model", model)
+    done = workspace("session", "approve", "session_0", "c9", "--model", model)
     assert (done.code, done.err.splitlines()[1:]) == (1, ['  c1  note {"text":"buy milk"}'])
-    workspace("session", "approve", "session_", "--model", model)
-    late = workspace("session", "approve", "session_", "c1", "--model", model)
+    workspace("session", "approve", "session_0", "--model", model)
+    late = workspace("session", "approve", "session_0", "c1", "--model", model)
     assert (late.code, late.err) == (1, f"error  {workspace.sessions()[0]} asks for nothing; it is resting\n")
 
 
@@ -236,7 +237,7 @@ def test_a_session_that_another_process_holds_names_it(workspace: Program) -> No
     done = workspace("run", "assistant", "x", "--session", session_id, "--model", workspace.script("x"))
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith(f"error  {session_id} is held by process {os.getpid()} since ")
-    log.close()
+    asyncio.run(log.release())
     store.close()
 
 

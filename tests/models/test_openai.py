@@ -527,6 +527,19 @@ def test_whatever_a_server_says_is_an_answer_or_a_failure_of_the_model(chunks: l
         assert str(failure).startswith("m: ")
 
 
+def test_sessions_that_are_refused_at_the_same_moment_all_learn_from_it() -> None:
+    async def run() -> list[str]:
+        transport = Transport()
+        refused = refuse(400, {"error": {"message": "no temperature here"}})
+        async with Provider([refused, refused, refused, chat(["x"])]) as server:
+            model = openai()(server, transport)
+            answers = await asyncio.gather(*(model.answer(hello(temperature=0.5), Heard(), 30) for _ in range(3)))
+            await transport.close()
+        return [answer.content for answer in answers]
+
+    assert asyncio.run(run()) == ["x", "x", "x"]
+
+
 def test_many_answers_at_once_do_not_mix() -> None:
     async def run() -> list[str]:
         transport = Transport()

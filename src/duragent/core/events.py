@@ -243,7 +243,7 @@ def seal(seq: int, timestamp: str, event: Event) -> tuple[Entry, bytes]:
 
 def _mended(value: Json) -> Json:
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
         return {_mended(name): _mended(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

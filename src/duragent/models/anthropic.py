@@ -79,13 +79,12 @@ class AnthropicModel:
         tools = self._tools(request.tools)
         deadline = self._transport.deadline(timeout_seconds)
         while True:
-            body = self.body(request)
+            body, sent = self.body(request), self._takes_temperature and request.temperature is not None
             try:
                 reader = await self._transport.ask(
                     self._endpoint, body, lambda: _Reader(self._endpoint, listener, tools), listener, deadline
                 )
             except ModelFailed as failure:
-                sent = self._takes_temperature and request.temperature is not None
                 if not sent or failure.status != 400 or "temperature" not in str(failure):
                     raise
                 self._takes_temperature = False  # newer models refuse it

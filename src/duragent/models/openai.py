@@ -83,13 +83,13 @@ class OpenAIModel:
         tools = self._tools(request.tools)
         deadline = self._transport.deadline(timeout_seconds)
         while True:
-            body = self.body(request)
+            body, before = self.body(request), frozenset(self._amended)
             try:
                 reader = await self._transport.ask(
                     self._endpoint, body, lambda: _Reader(self._endpoint, listener, tools), listener, deadline
                 )
             except ModelFailed as failure:
-                if not self._amend(failure, request):
+                if not self._amend(failure, request, before):
                     raise
             else:
                 return reader.answer(request.messages)
@@ -99,8 +99,9 @@ class OpenAIModel:
         if self._owned:
             await self._transport.close()
 
-    def _amend(self, failure: ModelFailed, request: Request) -> bool:
-        """Whether leaving out what this model does not take may help. Each amendment is made once."""
+    def _amend(self, failure: ModelFailed, request: Request, before: frozenset[str]) -> bool:
+        """Whether leaving out what this model does not take may help. `before` had been amended in what was sent:
+        another session may have learned the same in the meantime."""
         if failure.status not in (400, 422):
             return False
         text = str(failure)
@@ -110,11 +111,8 @@ class OpenAIModel:
             ("stream_options", True),
             ("reasoning_effort", bool(request.tools)),
         ):
-            if sent and word in text and word not in self._amended:
+            if sent and word in text and word not in before:
                 self._amended.add(word)
-                if word == self._limit:
-                    self._limit = "max_tokens" if word == "max_completion_tokens" else "max_completion_tokens"
-                    self._amended.add(self._limit)
                 return True
         return False
 
@@ -129,7 +127,8 @@ class OpenAIModel:
         if request.temperature is not None and "temperature" not in amended:
             head["temperature"] = request.temperature
         if request.max_output_tokens is not None:
-            head[self._limit] = request.max_output_tokens
+            other = "max_tokens" if self._limit == "max_completion_tokens" else "max_completion_tokens"
+            head[other if self._limit in amended else self._limit] = request.max_output_tokens
         if request.tools and "reasoning_effort" in amended:
             head["reasoning_effort"] = "none"
         tools = b',"tools":[%b]' % self._tools(request.tools).encoded if request.tools else b""
