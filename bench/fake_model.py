@@ -10,17 +10,13 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from importlib import import_module
 from itertools import count
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
-
-try:  # the fastest loop that is installed, and the same for everything that is compared
-    from uvloop import run as run_loop
-except ImportError:
-    from asyncio import run as run_loop
 
 ROUNDS = 5
 DELTAS = 5_000
@@ -150,6 +146,16 @@ async def serve() -> None:
     print(server.sockets[0].getsockname()[1], flush=True)
     async with server:
         await loop.run_in_executor(None, sys.stdin.buffer.read)
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run it on the fastest loop that is installed: the same for everything that is compared."""
+    try:
+        factory = import_module("uvloop").new_event_loop
+    except ImportError:
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main)
 
 
 @contextlib.contextmanager

@@ -89,15 +89,22 @@ def open_runtime(folder: Path, chance: Random) -> Runtime:
     )
 
 
-def known(folder: Path) -> list[str]:
-    """The sessions there are, the oldest first: their ids begin with the time. A folder without a log was never one."""
-    return sorted(path.parent.name for path in (folder / SESSIONS).glob("session_*/events.jsonl"))
+def known(folder: Path, newest: int = 0) -> list[str]:
+    """The sessions there are, or the newest of them: their ids begin with the time. A folder whose log has no whole
+    first entry was never acknowledged, and is no session."""
+    names = sorted(os.listdir(folder / SESSIONS))[-newest:]
+    return [name for name in names if _has_begun(folder / SESSIONS / name)]
+
+
+def _has_begun(path: Path) -> bool:
+    log = path / "events.jsonl"
+    return (path / "state.yaml").exists() or (log.exists() and b"\n" in log.read_bytes())
 
 
 async def work(folder: Path, chance: Random) -> None:
     """Recover, then talk in a few sessions at once, for ever."""
     async with open_runtime(folder, chance) as runtime:
-        recent = known(folder)[-3 * AT_ONCE :]
+        recent = known(folder, 3 * AT_ONCE)
         await runtime.recover(recent)
         usable = [each for each in recent if await readable(runtime, each)]
         await asyncio.gather(*(talk(runtime, chance, usable[-AT_ONCE:], number) for number in range(AT_ONCE)))

@@ -140,7 +140,7 @@ async def cpu_of_turns(conversation: Callable[[str], Awaitable[Turn]], options: 
     first = min(statistics.median(costs[EARLY]) for costs in early[1:])
     ends = range(len(late), len(late) - WINDOW * WINDOWS, -WINDOW)
     last = min(statistics.median(late[end - WINDOW : end]) for end in ends)
-    return {"early": first, "late": last, "ratio": last / first}
+    return {"early": first, "late": last}
 
 
 async def _costs(turn: Turn, turns: int) -> list[float]:

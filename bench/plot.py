@@ -25,9 +25,10 @@ def draw(rows: Sequence[Row], path: Path, machine: str) -> bool:
     places = range(len(shown))
     axes.barh(places, shares, height=0.6, color=[MET if row.ok else MISSED for row in shown])
     axes.axvline(1, color=INK, linewidth=1.2)
-    axes.text(1, -0.75, "limit", ha="center", va="bottom", fontsize=8, color=INK)
+    axes.text(1, -0.85, "limit", ha="center", va="bottom", fontsize=8, color=INK)
     for place, (row, share) in enumerate(zip(shown, shares, strict=True)):
-        said = f"{row.ratio or row.ours}  (must be {row.target})"
+        figure_of = row.ratio if row.target.endswith("x") else row.ours
+        said = f"{figure_of}  (must be {row.target})".replace("<=", "≤").replace(">=", "≥")
         behind = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # so that the limit does not cross it
         axes.text(share + 0.015, place, said, va="center", fontsize=8, color=INK, bbox=behind)
     axes.set_yticks(list(places), [row.workload for row in shown], fontsize=8.5)

@@ -46,9 +46,11 @@ class Planner:
     async def close(self) -> None: ...
 
 
-def toolbox(folder: Path) -> dict[str, Tool]:
+def toolbox(folder: Path, dies_in: str) -> dict[str, Tool]:
     async def count(call: str) -> str:
         _line(folder / EFFECTS, call)
+        if call == dies_in:
+            os._exit(KILLED)
         return "done"
 
     return {"count": function_tool(count), "deploy": function_tool(count, name="deploy", ask=True)}
@@ -60,20 +62,20 @@ def _line(path: Path, text: str) -> None:
     os.close(fd)
 
 
-def open_runtime(folder: Path, compaction: Any, snapshot_every: int) -> Runtime:
+def open_runtime(folder: Path, compaction: Any, snapshot_every: int, dies_in: str) -> Runtime:
     agent = Agent(name="bot", session=SessionRules(on_disconnect="continue"))
     return Runtime(
         folder / SESSIONS,
         agents=[agent],
         models=[Planner()],
-        tools=toolbox(folder),
+        tools=toolbox(folder, dies_in),
         settings=Settings(compaction=compaction, snapshot_every=snapshot_every),
     )
 
 
-async def converse(folder: Path, compaction: str, snapshot_every: int) -> None:
+async def converse(folder: Path, compaction: str, snapshot_every: int, dies_in: str) -> None:
     """Say each thing (again, if nobody acknowledged it), and approve when asked."""
-    async with open_runtime(folder, compaction, snapshot_every) as runtime:
+    async with open_runtime(folder, compaction, snapshot_every, dies_in) as runtime:
 
         def acknowledged(kind: str, what: str, seq: int) -> None:
             _line(folder / ACKS, json.dumps([kind, what, seq]))
@@ -135,13 +137,13 @@ def _half_append(path: str, data: bytes, size: int) -> None:
         file.write(data[: len(data) // 2])
 
 
-def run(folder: str, compaction: str, snapshot_every: int, kind: str, nth: int, how: str) -> None:
+def run(folder: str, compaction: str, snapshot_every: int, kind: str, nth: int, how: str, dies_in: str) -> None:
     dying = Dying(os, kind, nth, how)
     disk.os = dying  # type: ignore[attr-defined]
     disk._DURABLE = 0
     if kind == "append":
         disk.append = dying._counted(disk.append, _half_append)
-    asyncio.run(converse(Path(folder), compaction, snapshot_every))
+    asyncio.run(converse(Path(folder), compaction, snapshot_every, dies_in))
 
 
 def nursery() -> None:
@@ -170,7 +172,9 @@ class Nursery:
         )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.process.communicate()
 
     def run(
@@ -182,11 +186,13 @@ class Nursery:
         kind: str = "append",
         nth: int = 0,
         how: str = "before",
+        dies_in: str = "",
     ) -> int:
-        """Talk in `folder`, dying at the nth touch of this kind, and give the exit status: 0, `KILLED`, or a failure."""
+        """Talk in `folder`, and die at the nth touch of this kind, or in the middle of a call. Gives the exit status:
+        0, `KILLED`, or a failure."""
         given = {"folder": str(folder), "compaction": compaction, "snapshot_every": snapshot_every}
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps({**given, "kind": kind, "nth": nth, "how": how}) + "\n")
+        self.process.stdin.write(json.dumps({**given, "kind": kind, "nth": nth, "how": how, "dies_in": dies_in}) + "\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 

@@ -1,10 +1,12 @@
 """duragent.yaml: what it may say, and how ${NAME} is filled in."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
-from duragent.config import check_config, interpolate
+from duragent.config import Config, check_config, interpolate, load_config
+from duragent.errors import InvalidAgent
 from duragent.formats.fields import Reader
 from duragent.formats.shape import Problem
 
@@ -147,3 +149,112 @@ def test_a_wrong_setting_is_an_error_where_it_stands(text: str, line: int, colum
 def test_a_misspelt_setting_gets_a_suggestion() -> None:
     (problem,) = check_config("duragent.yaml", "server:\n  prot: 80\n", {})
     assert (problem.text, problem.hint) == ("unknown field `server.prot`", "did you mean `port`?")
+
+
+# --- settings that act -----------------------------------------------------------------------------------
+
+
+def test_without_a_file_the_defaults_hold_for_the_folder(tmp_path: Path) -> None:
+    assert load_config(tmp_path, {"HOME": str(tmp_path)}) == Config(
+        workspace=tmp_path / ".duragent",
+        agents_dir=tmp_path / ".duragent/agents",
+        sessions_dir=tmp_path / ".duragent/sessions",
+        file=None,
+        ttl_hours=168,
+        compaction="discard",
+        prices={},
+    )
+
+
+def test_what_the_file_says_holds_and_its_paths_are_relative_to_it(tmp_path: Path) -> None:
+    (tmp_path / "duragent.yaml").write_text(
+        "workspace: ./state\nagents_dir: ../people\n"
+        "services: {session: {backend: files, path: '${WHERE}/logs'}}\n"
+        "sessions: {ttl_hours: 0, compaction: archive}\n"
+        "prices: {openai/gpt-4o: {input: 1, output: 2.5}, mine: [1, 2, 0.5]}\n"
+    )
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert load_config(below, {"HOME": "/nowhere", "WHERE": "/var"}) == Config(
+        workspace=tmp_path / "state",
+        agents_dir=tmp_path.parent / "people",
+        sessions_dir=Path("/var/logs"),
+        file=tmp_path / "duragent.yaml",
+        ttl_hours=0,
+        compaction="archive",
+        prices={"openai/gpt-4o": {"input": 1.0, "output": 2.5}, "mine": [1.0, 2.0, 0.5]},
+    )
+
+
+def test_sessions_and_agents_are_in_the_workspace_unless_said_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "duragent.yaml").write_text("workspace: state\n")
+    found = load_config(tmp_path, {})
+    assert (found.agents_dir, found.sessions_dir) == (tmp_path / "state/agents", tmp_path / "state/sessions")
+
+
+def test_the_nearest_file_above_holds(tmp_path: Path) -> None:
+    (tmp_path / "duragent.yaml").write_text("workspace: far\n")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/duragent.yaml").write_text("workspace: near\n")
+    (tmp_path / "a/b").mkdir()
+    assert load_config(tmp_path / "a/b", {}).workspace == tmp_path / "a/near"
+
+
+def test_nothing_is_looked_for_above_the_home_folder(tmp_path: Path) -> None:
+    (tmp_path / "duragent.yaml").write_text("workspace: far\n")
+    home = tmp_path / "home"
+    (home / "x").mkdir(parents=True)
+    assert load_config(home / "x", {"HOME": str(home)}).file is None
+    (home / "duragent.yaml").write_text("")
+    assert load_config(home / "x", {"HOME": str(home)}).file == home / "duragent.yaml"
+
+
+def test_every_problem_of_the_file_stops_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "duragent.yaml").write_text("sessions: {ttl_hours: -1}\nworkspce: x\n")
+    with pytest.raises(InvalidAgent) as error:
+        load_config(tmp_path, {})
+    assert str(error.value).splitlines() == [
+        "duragent.yaml cannot be used:",
+        "  duragent.yaml:1:23  error  sessions.ttl_hours must be a whole number, at least 0, not the number -1",
+        "  duragent.yaml:2:1  error  unknown field `workspce` (did you mean `workspace`?)",
+    ]
+
+
+def test_a_file_above_is_named_with_its_whole_path(tmp_path: Path) -> None:
+    (tmp_path / "duragent.yaml").write_text("x: [\n")
+    (tmp_path / "a").mkdir()
+    with pytest.raises(InvalidAgent) as error:
+        load_config(tmp_path / "a", {})
+    assert error.value.path == str(tmp_path / "duragent.yaml")
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    (tmp_path / "duragent.yaml").mkdir()
+    with pytest.raises(InvalidAgent, match=r"duragent\.yaml:1:1  error"):
+        load_config(tmp_path, {})
+
+
+def test_sessions_in_postgres_are_for_a_later_version(tmp_path: Path) -> None:
+    (tmp_path / "duragent.yaml").write_text("services: {session: {backend: postgres, url: 'postgres://x'}}\n")
+    with pytest.raises(InvalidAgent, match="this build keeps sessions in files"):
+        load_config(tmp_path, {})
+
+
+def test_a_warning_does_not_stop_anything(tmp_path: Path) -> None:
+    (tmp_path / "duragent.yaml").write_text("workspace:\nsessions: {ttl_hours: 5}\n")
+    assert load_config(tmp_path, {}).ttl_hours == 5
+
+
+@pytest.mark.parametrize(
+    ("said", "path", "column"),
+    [
+        ("{m: 1}", "prices.m", 13),
+        ("{m: {input: 1}}", "prices.m.output", 13),
+        ("{m: {input: -1, output: 1}}", "prices.m.input", 21),
+        ("{m: [1]}", "prices.m", 13),
+        ("{m: [1, 2, 3, 4]}", "prices.m", 13),
+        ("{m: {input: 1, output: 1, outptu: 2}}", "prices.m.outptu", 35),
+    ],
+)
+def test_a_price_that_is_none_is_an_error_where_it_stands(said: str, path: str, column: int) -> None:
+    assert [each[:4] for each in told(f"prices: {said}\n")] == [("error", 1, column, path)]

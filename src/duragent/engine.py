@@ -115,10 +115,10 @@ async def perform(work: Work, step: Step) -> None:
 async def _call_model(work: Work) -> None:
     """Ask the candidates in their order. The next one is asked when one fails for good."""
     failure: ModelFailed | None = None
-    hopeless: set[Model] = set()
+    hopeless: set[int] = set()
     again = 2 if work.actor.agent.limits.on_error == "retry" else 1
     for model in [model for _ in range(again) for model in work.actor.models]:
-        if model in hopeless:
+        if id(model) in hopeless:
             continue
         prepared = work.actor.prepared[model.name]
         request = build(prepared.agent, work.session, work.clock(), prepared.tools, model.name, prepared)
@@ -146,7 +146,7 @@ async def _call_model(work: Work) -> None:
             work.record(response)
             return
         if failure.lasting:
-            hopeless.add(model)
+            hopeless.add(id(model))
         work.listener.restart(str(failure))
     text = str(failure) if failure else "This agent names no model that can be used here."
     work.record(ev.TurnStopped("model_failed", text, refunded=failure is not None and not failure.billed))

@@ -254,6 +254,8 @@ class Runtime:
             seq = live.work.record(event).seq
             await live.log.flush()
         except DuragentError as error:
+            live.failure = error
+            await self._halt(live)  # its tools must have stopped before the session is opened anew
             await self._lives.discard(live, error)
             raise
         except asyncio.CancelledError:

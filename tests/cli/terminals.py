@@ -31,7 +31,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [sys.executable, *command],
             cwd=folder,
-            env=environment(folder, [("PROMPT_TOOLKIT_NO_CPR", "1"), ("COLUMNS", "100"), *extra.items()]),
+            env=environment(folder, list(extra.items())),
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -79,4 +79,6 @@ class Terminal:
         except OSError:  # the program has closed its side
             more = b""
         self.raw += more
+        if b"\x1b[6n" in more:
+            self.type("\x1b[1;1R")  # where the cursor is; the prompt asks for it, as it does in every terminal
         return bool(more)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duragent.cli.screen import finished
+from duragent.cli.screen import ending, finished
 from duragent.core import events as ev
 from tests.cli.terminals import CTRL_C, CTRL_D, ENTER, Terminal
 from tests.cli.workspace import Program, without_marker
@@ -59,6 +59,18 @@ def test_an_answer_streams_and_its_markdown_is_rendered(workspace: Program) -> N
         terminal.type(CTRL_D)
         terminal.until(f"Come back with: duragent attach {workspace.sessions()[0]} --model scripted/script.yaml")
         assert terminal.ended() == 0
+
+
+def test_nothing_of_a_long_answer_is_lost(workspace: Program) -> None:
+    lines = [f"value_{number} = {number}" for number in range(800)]
+    model = workspace.script("```python\n" + "\n".join(lines) + "\n```\n\nThe end.")
+    with Terminal([*CHAT, "--model", model], workspace.folder) as terminal:
+        terminal.until(PROMPT)
+        terminal.type("Go" + ENTER)
+        terminal.until("The end.")
+        terminal.until(PROMPT)
+        shown = terminal.plain
+    assert [text for text in lines if text not in shown] == []
 
 
 def test_words_are_shown_while_they_are_spoken(workspace: Program) -> None:
@@ -355,3 +367,30 @@ def test_an_agent_that_is_gone_is_named(workspace: Program) -> None:
 )
 def test_only_whole_paragraphs_are_rendered_for_good(text: str, whole: str) -> None:
     assert text[: finished(text)] == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("a\nb\n", "a\nb\n"),
+        ("a\nb\nc\n", "b\nc\n"),
+        ("```py\na\nb\nc\n", "```py\nb\nc\n"),
+        ("```py\na\n```\nb\nc\n", "b\nc\n"),
+    ],
+)
+def test_the_end_of_a_long_text_stays_in_its_code_block(text: str, end: str) -> None:
+    assert ending(text, 2) == end
+
+
+def test_a_piped_talk_takes_bytes_that_are_no_text(workspace: Program) -> None:
+    model = workspace.script("You said: {message}")
+    done = workspace("chat", "--agent", "assistant", "--model", model, stdin=b"a\xff\n")
+    assert (done.code, without_marker(done.out)) == (0, "You said: a\ufffd\n")
+
+
+def test_attach_takes_the_one_session_that_is_unfinished(workspace: Program) -> None:
+    workspace.session(ev.UserMessage("Left"), session_id="session_01A")
+    workspace.session(ev.UserMessage("Done", wants_answer=False), session_id="session_01B")
+    done = workspace("attach", "--model", workspace.script("Back."))
+    assert (done.code, without_marker(done.out)) == (0, "Back.\n")
+    assert workspace.kinds("session_01A")[-1] == "assistant_response"

@@ -88,12 +88,28 @@ def test_a_new_agent_is_without_any_problem(form: str, provider: str, program: P
 @pytest.mark.parametrize("form", [name for name, template in TEMPLATES.items() if template.schema])
 def test_the_schema_that_a_new_manifest_names_is_there(form: str, program: Program) -> None:
     program("agent", "create", "helper", "--format", form)
-    manifests = [path for path in (program.folder / ".duragent/agents").rglob("*") if path.suffix in (".yaml", ".agent")]
+    manifests = [
+        path for path in (program.folder / ".duragent/agents").rglob("*") if path.suffix in (".yaml", ".agent")
+    ]
     for path in manifests:
         named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", path.read_text())
         assert named
         assert json.loads((path.parent / named[1]).read_text())["$id"].startswith("urn:duragent:schema:")
     assert len(manifests) == 1
+
+
+@pytest.mark.parametrize("name", ["007", "null", "true", "1e5", "2024-01-01", "no", "x"])
+@pytest.mark.parametrize("form", TEMPLATES)
+def test_a_name_is_a_text_whatever_it_looks_like(form: str, name: str, program: Program) -> None:
+    program("agent", "create", name, "--format", form)
+    found = examine(program.folder / ".duragent/agents" / TEMPLATES[form].entry.format(name=name))
+    assert (found.problems, found.agent.name if found.agent else None) == ((), name)
+
+
+@pytest.mark.parametrize("model", ["", "a b", 'x"y', "x\ny", "{x}", "-x"])
+def test_a_model_that_cannot_be_one_is_wrong_usage(model: str, program: Program) -> None:
+    assert program("agent", "create", "one", f"--model={model}").code == 2
+    assert files(program.folder) == {}
 
 
 def test_a_model_may_be_named_with_its_provider(program: Program) -> None:
@@ -139,7 +155,13 @@ def test_agents_are_listed_with_format_model_place_and_problems(workspace: Progr
             "path": ".duragent/agents/assistant",
             "problems": 0,
         },
-        {"name": "odd", "format": "agentspec", "model": "reasoning-mid", "path": ".duragent/agents/odd.agent", "problems": 1},
+        {
+            "name": "odd",
+            "format": "agentspec",
+            "model": "reasoning-mid",
+            "path": ".duragent/agents/odd.agent",
+            "problems": 1,
+        },
     ]
 
 

@@ -60,12 +60,14 @@ class Program:
         (self.folder / name).write_text(yaml.safe_dump({"answers": lines, **more}), encoding="utf-8")
         return f"scripted/{name}"
 
-    def session(self, *events: ev.Event, session_id: str = "session_01TEST0000000000000000000A") -> str:
+    def session(
+        self, *events: ev.Event, session_id: str = "session_01TEST0000000000000000000A", year: int = 2126
+    ) -> str:
         """A session as a process that ended left it."""
         place = self.folder / ".duragent" / "sessions" / session_id
         place.mkdir(parents=True)
         start = ev.SessionStart("assistant", source=str(self.folder / ".duragent/agents/assistant"), version=1)
-        entries = [ev.Entry(seq, stamp(seq), event) for seq, event in enumerate([start, *events], 1)]
+        entries = [ev.Entry(seq, stamp(seq, year), event) for seq, event in enumerate([start, *events], 1)]
         (place / "events.jsonl").write_bytes(b"".join(ev.render_entry(entry) + b"\n" for entry in entries))
         return session_id
 
@@ -75,8 +77,8 @@ class Program:
         return [str(ev.parse_entry(line).event.__struct_config__.tag) for line in lines]
 
 
-def stamp(seq: int) -> str:
-    return f"2126-01-01T00:00:{seq:02}.000Z"
+def stamp(seq: int, year: int = 2126) -> str:
+    return f"{year}-01-01T00:00:{seq:02}.000Z"
 
 
 def without_marker(text: str) -> str:

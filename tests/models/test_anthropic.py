@@ -266,7 +266,7 @@ def test_text_and_calls_arrive_block_by_block() -> None:
     ]
     outcome = ask([sending(message_events(events))], anthropic())
     calls = (ToolCall("t1", "bash", {"command": "echo ü"}), ToolCall("t2", "clock", {}))
-    assert outcome.answer == Answer("Let me look.", calls, Usage(123, 42, 165, 100))
+    assert outcome.answer == Answer("Let me look.", calls, Usage(123, 42, 165, 100, 20))
     assert outcome.heard.texts == ["Let me ", "look."]
 
 

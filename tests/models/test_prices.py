@@ -91,3 +91,11 @@ def test_a_reservation_is_the_most_a_call_can_cost() -> None:
     price = Price(2.0, 10.0, 0.5)
     assert reserve(price, 1_000_000, 100_000) == pytest.approx(3.0)
     assert reserve(price, 100, 50) >= cost(price, Usage(100, 50, 150, 70))
+
+
+def test_what_anthropic_is_told_to_keep_costs_a_quarter_more() -> None:
+    price = find_price("anthropic", "claude-sonnet-4-5")
+    assert price is not None
+    kept, plain = Usage(1_000_000, 0, 1_000_000, 0, 1_000_000), Usage(1_000_000, 0, 1_000_000)
+    assert (cost(price, kept), cost(price, plain)) == (3.75, 3.0)
+    assert reserve(price, 1_000_000, 0) == 3.75

@@ -17,6 +17,7 @@ from duragent.errors import Conflict, NotFound
 from duragent.schemas import schema
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,127}")
+_MODEL = re.compile(r"[A-Za-z0-9][\w.:/@+-]*")
 FIRST = "assistant"
 
 
@@ -70,6 +71,8 @@ def agent_create_command(name: str, form: str, provider: str | None, model: str 
     """
     if not _NAME.fullmatch(name):
         raise click.UsageError(f"{name!r} cannot be the name of an agent: letters, digits and hyphens only.")
+    if model is not None and not _MODEL.fullmatch(model):
+        raise click.UsageError(f"{model!r} cannot be the name of a model.")
     if model and not provider and model.partition("/")[0] in MODELS:
         provider, _, model = model.partition("/")
     provider = provider or likely_provider(os.environ)

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import click
 
@@ -61,9 +62,9 @@ def chat_command(agent: str | None, session_id: str | None, model: str | None) -
 @click.option("--list", "listed", is_flag=True, help="Only list the sessions one can come back to.")
 @click.option("--model", metavar="PROVIDER/NAME", help="Use this model, whatever the agent says.")
 def attach_command(session_id: str | None, listed: bool, model: str | None) -> None:
-    """Come back to the session ID, or to the only one that has not ended; where there are more, you are asked.
+    """Come back to the session ID. A turn that was interrupted goes on by itself.
 
-    A turn that was interrupted goes on by itself.
+    Without ID it is the only session in the middle of a turn, or the only one there is; else you are asked.
 
     \b
     duragent attach
@@ -94,12 +95,13 @@ def _known(config: Config, wanted: str) -> Known:
 
 
 def _choose(config: Config) -> Known:
-    """The session to come back to: the only one there is, else the one that is chosen."""
+    """The session to come back to: the only one that is unfinished, or that there is; else the one that is chosen."""
     found = [each for each in look_all(open_store(config)) if not each.fault]
     if not found:
         raise NotFound("there is no session to come back to. Try: duragent chat --agent NAME")
-    if len(found) == 1:
-        return found[0]
+    unfinished = [each for each in found if each.standing in (*UNFINISHED, "waits for you")]
+    if len(found) == 1 or len(unfinished) == 1:
+        return (unfinished or found)[0]
     shown = found[:9]
     print_list(shown, numbered=True)
     if not (on_terminal() and on_terminal(sys.stdin)):
@@ -116,7 +118,8 @@ def _agent_of(config: Config, known: Known | None) -> Agent:
 
 def _talk(config: Config, agent: Agent, known: Known | None, model: str | None) -> None:
     interactive = on_terminal() and on_terminal(sys.stdin)
-    code = in_loop(_terminal(config, agent, known, model) if interactive else _piped(config, agent, known, model))
+    talk = _terminal if interactive else _piped
+    code = in_loop(talk(config, agent, known, model), keyboard=interactive)
     if code:
         raise click.exceptions.Exit(code)
 
@@ -172,9 +175,10 @@ async def _lines() -> AsyncIterator[str]:
     loop, lines = asyncio.get_running_loop(), asyncio.Queue[str]()
 
     def read() -> None:
-        for text in sys.stdin:
-            loop.call_soon_threadsafe(lines.put_nowait, text)
-        loop.call_soon_threadsafe(lines.put_nowait, "")
+        with suppress(RuntimeError):  # the talk is over, and nobody wants the rest
+            for data in sys.stdin.buffer:
+                loop.call_soon_threadsafe(lines.put_nowait, data.decode("utf-8", "replace"))
+            loop.call_soon_threadsafe(lines.put_nowait, "")
 
     threading.Thread(target=read, daemon=True).start()
     while text := await lines.get():

@@ -141,6 +141,11 @@ def cancelling(runtime: Runtime, session_id: str) -> Iterator[Interrupts]:
     loop, pressed = asyncio.get_running_loop(), Interrupts()
     me, tasks = asyncio.current_task(), set[asyncio.Task[bool]]()
 
+    def cancelled(task: asyncio.Task[bool]) -> None:
+        tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for the session hears of it
+
     def cancel() -> None:
         pressed.count += 1
         if pressed.count > 2 and me is not None:
@@ -148,7 +153,7 @@ def cancelling(runtime: Runtime, session_id: str) -> Iterator[Interrupts]:
             return
         task = asyncio.ensure_future(runtime.cancel(session_id))
         tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        task.add_done_callback(cancelled)
 
     loop.add_signal_handler(signal.SIGINT, cancel)
     try:

@@ -25,7 +25,7 @@ from duragent.errors import NotAllowed, NotFound
 from duragent.models import Model, open_model
 from duragent.models.choosing import choose
 from duragent.runtime import Runtime, Settings
-from duragent.tools import NO_TOOLS, Toolbox
+from duragent.tools import Toolbox, tools_of
 
 try:
     import uvloop
@@ -37,9 +37,16 @@ Tell = Callable[[str], None]
 _INSIDE = ("scripted", "local")  # models that need no connection
 
 
-def in_loop(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run to the end, in the fastest loop there is."""
-    return uvloop.run(main) if uvloop is not None else asyncio.run(main)
+def in_loop(main: Coroutine[Any, Any, Result], *, keyboard: bool = False) -> Result:
+    """Run to the end, in the fastest loop there is. Whoever presses Ctrl-C again and again need not wait for it.
+
+    `keyboard`: standard input is watched. uvloop makes what it watches non-blocking, and on a terminal that is
+    standard output too: a long answer would be cut off where the terminal is slower than we are.
+    """
+    try:
+        return asyncio.run(main) if keyboard or uvloop is None else uvloop.run(main)
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def find_agent(config: Config, wanted: str) -> Agent:
@@ -93,15 +100,13 @@ def _usable(agent: Agent) -> Agent:
 
 
 def toolbox(agent: Agent) -> Toolbox:
-    """What the agent may do in this version."""
-    return NO_TOOLS
+    """What the agent may do here."""
+    return tools_of(agent)[0]
 
 
-def missing_tools(agent: Agent) -> list[str]:
-    """Tools that the agent names and this version cannot give it."""
-    given = toolbox(agent)
-    names = (str(getattr(tool, "name", "inline tools")) for tool in agent.tools)
-    return [name for name in names if name not in given]
+def missing_tools(agent: Agent) -> tuple[str, ...]:
+    """Why tools that the agent names are not offered to it."""
+    return tools_of(agent)[1]
 
 
 class Models:

@@ -108,8 +108,8 @@ def note(text: str) -> None:
 
 
 def tell_missing(agent: Agent) -> None:
-    if missing := missing_tools(agent):
-        note(f"{agent.name} names tools that this version does not have yet: {', '.join(missing)}")
+    for text in missing_tools(agent):
+        note(text)
 
 
 class TextView:
@@ -205,8 +205,8 @@ def conclude(
     if code == WAITING:
         tell_waiting(session_id, session, model)
     elif on_terminal(sys.stderr) and form == "text":
-        again = f'duragent run {session.agent} "…" --session {session_id}'
-        say(click.style(f"({clean(again)})", dim=True), err=True)
+        again = command_line("attach", session_id, *(("--model", model) if model else ()))
+        say(click.style(f"(go on with: {again})", dim=True), err=True)
     return code
 
 

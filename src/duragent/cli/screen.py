@@ -36,18 +36,29 @@ _MARKS = {"ok": ("✓", "green"), "error": ("✗", "red"), "refused": ("✗", "y
 
 def finished(text: str) -> int:
     """How many characters from the start are whole paragraphs: up to the last empty line outside of a code block."""
+    return _scan(text)[0]
+
+
+def _scan(text: str) -> tuple[int, str]:
+    """Where the last whole paragraph ends, and the line that began the code block in which the text stops."""
     end = place = 0
-    fence = ""
+    fence = opening = ""
     for each in text.splitlines(keepends=True):
         place += len(each)
         mark = _FENCE.match(each)
         if mark and not fence:
-            fence = mark[1]
+            fence, opening = mark[1], each
         elif mark and fence and mark[1].startswith(fence) and not each.strip().strip(fence[0]):
             fence = ""
         elif not fence and not each.strip() and each.endswith("\n"):
             end = place
-    return end
+    return end, opening if fence else ""
+
+
+def ending(text: str, lines: int) -> str:
+    """The last lines of a text, still in the code block they are in: a long one costs no more than a short one."""
+    last = text.splitlines(keepends=True)
+    return text if len(last) <= lines else _scan(text)[1] + "".join(last[-lines:])
 
 
 class _Heading(Heading):
@@ -97,10 +108,10 @@ class Screen:
 
     # What is printed once.
 
-    def print(self, text: str, style: str = "") -> None:
-        """A line of ours. Strangers' words in it must be cleaned already."""
+    def print(self, text: str, style: str = "", *, whole: bool = False) -> None:
+        """A line of ours. Strangers' words in it must be cleaned already. `whole`: it can be copied in one piece."""
         self._apart()
-        self.console.print(Text(text, style=style))
+        self.console.print(Text(text, style=style), soft_wrap=whole)
 
     def markdown(self, text: str) -> None:
         self.console.print(Words(clean(text, lines=True)), end="")
@@ -204,6 +215,8 @@ class Screen:
             finally:
                 ticking.cancel()
                 self._live = None
+        if ticking.done() and not ticking.cancelled():
+            ticking.result()
 
     async def _tick(self) -> None:
         while True:
@@ -220,7 +233,8 @@ class Screen:
         frame = FRAMES[int(seconds / REFRESH_SECONDS) % len(FRAMES)]
         parts: list[Words | Text] = []
         if self._text.strip():
-            parts.append(Words(self._text, max(3, self.console.height - 4)))
+            room = max(3, self.console.height - 4)
+            parts.append(Words(ending(self._text, 2 * room), room))
         for call_id in self._running:
             call = self._calls.get(call_id)
             shown = called(call, max(20, self.console.width - 20)) if call else clean(call_id)

@@ -38,14 +38,14 @@ _DURAGENT = """\
 apiVersion: duragent/v1alpha1
 kind: Agent
 metadata:
-  name: {name}
+  name: {yaml_name}
   description: Answers questions and helps with everyday tasks.
   version: 0.1.0
 
 spec:
   model:
     provider: {provider}
-    name: {model}
+    name: {yaml_model}
 
   system_prompt: ./SYSTEM_PROMPT.md
 """
@@ -53,7 +53,7 @@ spec:
 _AGENTSPEC = """\
 # yaml-language-server: $schema={schemas}/agentspec.schema.json
 apiVersion: agent/v1
-name: {name}
+name: {yaml_name}
 version: 0.1.0
 description: Answers questions and helps with everyday tasks.
 
@@ -132,12 +132,20 @@ def likely_provider(environ: Mapping[str, str]) -> str:
     return next((name for name, (_, key) in MODELS.items() if key and environ.get(key)), "openai")
 
 
+def _plain(word: str) -> str:
+    """A word as YAML takes it for a text: `007` and `null` need quotes, `gpt-4o` does not."""
+    ordinary = word[0].isalpha() and word.lower() not in ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
+    return word if ordinary else f'"{word}"'
+
+
 def filled(template: Template, *, name: str, provider: str, model: str, schemas: str) -> dict[str, str]:
     """The files of a new agent, ready to be written. `schemas` leads from the agents' folder to the schemas."""
     title = name.replace("-", " ").strip().capitalize()
     variable = MODELS.get(provider, ("", ""))[1]
     words = {
         "name": name,
+        "yaml_name": _plain(name),
+        "yaml_model": _plain(model),
         "title": title,
         "provider": provider,
         "model": model,

@@ -66,7 +66,7 @@ class Chat:
         self._prompt.layout.current_window.dont_extend_height = Always()  # the status line stays next to the prompt
 
     def status(self) -> str:
-        return f"{clean(self.agent.name)} · {clean(self.model)} · {spent(self.session.spent)}"
+        return f"{clean(self.model)} · {spent(self.session.spent)}"
 
     async def run(self, known: Known | None, notes: list[str]) -> int:
         """Talk until the person leaves."""
@@ -78,7 +78,7 @@ class Chat:
         if self.follower is not None:
             await self.follower.stop()
         if self.session_id:
-            self.screen.print(f"Come back with: {self._back()}", "dim")
+            self.screen.print(f"Come back with: {self._back()}", "dim", whole=True)
         return ANSWERED
 
     def _back(self) -> str:
@@ -88,12 +88,8 @@ class Chat:
     def _greet(self, notes: list[str]) -> None:
         about = f"  {line(self.agent.description, 200)}" if self.agent.description else ""
         self.screen.print(f"{clean(self.agent.icon)} {clean(self.agent.title or self.agent.name)}{about}", "bold")
-        for text in notes:
+        for text in (*notes, *missing_tools(self.agent)):
             self.screen.print(clean(text), "yellow")
-        if missing := missing_tools(self.agent):
-            self.screen.print(
-                f"This version does not have these tools of it yet: {clean(', '.join(missing))}", "yellow"
-            )
         self.screen.print("")
 
     async def _come_back(self, known: Known) -> None:
@@ -170,7 +166,7 @@ class Chat:
     async def _work(self, begin: Coroutine[Any, Any, None]) -> None:
         """Do `begin`, and show the session until nothing runs any more, or the person leaves."""
         leaving = asyncio.Event()
-        keys = Keys(self.screen, self._steer, leaving.set)
+        keys = Keys(self.screen, lambda text: self._steer(text, leaving.set), leaving.set)
         with self.screen.working(), keys.listening(), cancelling(self.runtime, self.session_id):
             working = asyncio.ensure_future(self._until_settled(begin))
             left = asyncio.ensure_future(leaving.wait())
@@ -187,10 +183,22 @@ class Chat:
         assert self.follower is not None  # a turn has a session
         self.follower.start()
         await begin
-        return await self.follower.settled()
+        session = await self.follower.settled()
+        while self._posts:  # a line that was typed at the last moment begins another turn
+            await asyncio.wait(self._posts)
+            session = await self.follower.settled()
+        return session
 
-    def _steer(self, text: str) -> None:
-        """What is typed while the agent works reaches it with its next step."""
+    def _steer(self, text: str, leave: Callable[[], None]) -> None:
+        """What is typed while the agent works reaches it with its next step; a command waits for the prompt."""
+        word = text.strip()
+        if word == "/exit":
+            leave()
+            return
+        if word in COMMANDS:
+            self.screen.print(f"{word} can be sent when the turn is over.", "dim")
+            self.screen.typed = word
+            return
         self.screen.said(text)
         task = asyncio.ensure_future(self._post(text))
         self._posts.add(task)
@@ -271,7 +279,7 @@ class Chat:
         if self.follower is not None:
             await self.follower.stop()
         if self.session_id:
-            self.screen.print(f"A new session. The old one stays: {self._back()}\n", "dim")
+            self.screen.print(f"A new session. The old one stays: {self._back()}\n", "dim", whole=True)
         self.session_id, self.session, self.follower = "", Session(), None
 
     async def leave(self) -> None:

@@ -26,12 +26,13 @@ StopReason = Literal[
 
 
 class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens of one answer. `cached_tokens` are those of the prompt that the provider had kept."""
+    """Tokens of one answer. Of the prompt, `cached_tokens` had been kept by the provider, `written_tokens` are now."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     cached_tokens: int = 0
+    written_tokens: int = 0
 
 
 class ToolCall(Struct, frozen=True, omit_defaults=True, gc=False):

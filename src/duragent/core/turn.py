@@ -66,6 +66,14 @@ class Rest(Struct, frozen=True):
 
 Step = CallModel | RunTools | AskApproval | CloseCall | StopTurn | Wait | WaitUntil | Rest
 _REST, _CALL_MODEL = Rest(), CallModel()
+_NEW_TURN = "Write again to go on in a new turn."
+_NEW_SESSION = "Raise the limit in the agent's file, or begin a new session."
+_REMEDIES: Mapping[Limit, str] = {
+    "rounds": _NEW_TURN,
+    "background": _NEW_TURN,
+    "session_steps": _NEW_SESSION,
+    "cost": _NEW_SESSION,
+}
 
 
 def next_step(
@@ -198,7 +206,7 @@ def _spent(session: Session, limit: str, used: int, allowed: int | None) -> bool
 def _exceeded(agent: Agent, session: Session, limit: Limit, what: str) -> Step:
     if agent.limits.on_exceed == "ask":
         return AskApproval(f"{limit}:{session.seq}", f"A limit is reached: {what}. Go on?")
-    return StopTurn(limit, f"Stopped at a limit: {what}. Write again to go on in a new turn.")
+    return StopTurn(limit, f"Stopped at a limit: {what}. {_REMEDIES[limit]}")
 
 
 def _refused(question: str) -> Step:

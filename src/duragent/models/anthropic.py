@@ -317,6 +317,7 @@ class _Reader:
 
 def _usage(usage: Mapping[str, int]) -> Usage | None:
     cached = usage.get("cache_read_input_tokens", 0)
-    prompt = usage.get("input_tokens", 0) + usage.get("cache_creation_input_tokens", 0) + cached
+    written = usage.get("cache_creation_input_tokens", 0)
+    prompt = usage.get("input_tokens", 0) + written + cached
     completion = usage.get("output_tokens", 0)
-    return Usage(prompt, completion, prompt + completion, cached) if prompt or completion else None
+    return Usage(prompt, completion, prompt + completion, cached, written) if prompt or completion else None

@@ -2,7 +2,7 @@
 
 Prices are USD per million tokens, for the standard service and prompts of ordinary length. The longest name that
 a model's name begins with holds. A model without a price has none: nobody guesses. What a provider itself reports
-wins, and is not our business. To add a price: a line in `TABLE`, and the month in `PRICES_OF`.
+wins, and is not our business. To add a price: a line in `_MAKERS`, and the month in `PRICES_OF`.
 """
 
 import math
@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duragent.core.events import Usage
 from duragent.errors import NotAllowed
@@ -21,17 +22,19 @@ MILLION = 1_000_000
 
 
 class Price(Struct, frozen=True):
-    """USD per million tokens. `cached` is for tokens of the prompt that the provider had kept."""
+    """USD per million tokens. `cached` is for tokens of the prompt that the provider had kept, `written` is added for
+    those that it keeps now."""
 
     input: float
     output: float
     cached: float
+    written: float = 0.0
 
 
 FREE = Price(0.0, 0.0, 0.0)
 FREE_PROVIDERS = ("ollama", "local", "scripted")
 
-TABLE: Mapping[str, Price] = {
+_MAKERS: Mapping[str, Price] = {
     # Anthropic
     "claude-fable-5": Price(10.0, 50.0, 1.0),
     "claude-fable-5-1": Price(10.0, 50.0, 0.25),
@@ -115,6 +118,11 @@ TABLE: Mapping[str, Price] = {
     "kimi-k3": Price(3.0, 15.0, 0.3),
     "kimi-k2.7": Price(0.95, 4.0, 0.19),
 }
+# Anthropic takes a quarter more for what it is told to keep.
+TABLE: Mapping[str, Price] = {
+    name: replace(price, written=price.input / 4) if name.startswith("claude") else price
+    for name, price in _MAKERS.items()
+}
 
 
 def find_price(provider: str, name: str, overrides: Mapping[str, Json] | None = None) -> Price | None:
@@ -173,9 +181,10 @@ def cost(price: Price, usage: Usage) -> float:
     """What an answer cost, in USD."""
     cached = min(usage.cached_tokens, usage.prompt_tokens)
     fresh = usage.prompt_tokens - cached
-    return (fresh * price.input + cached * price.cached + usage.completion_tokens * price.output) / MILLION
+    prompt = fresh * price.input + cached * price.cached + usage.written_tokens * price.written
+    return (prompt + usage.completion_tokens * price.output) / MILLION
 
 
 def reserve(price: Price, tokens_in: int, max_output_tokens: int) -> float:
-    """The most a call can cost, in USD: nothing of it cached, and all that may be said is said."""
-    return (tokens_in * price.input + max_output_tokens * price.output) / MILLION
+    """The most a call can cost, in USD: nothing was kept, everything will be, and all that may be said is said."""
+    return (tokens_in * (price.input + price.written) + max_output_tokens * price.output) / MILLION

@@ -147,6 +147,8 @@ class FileStore:
         except FileNotFoundError:
             return None
         try:
+            if not os.fstat(fd).st_size:
+                return None  # it was let go properly, and nobody has taken it since
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return _holder(fd)
@@ -206,7 +208,8 @@ class FileStore:
                 gone = os.path.join(self.folder, f"{DELETED}{session_id}")
                 os.rename(self.path(session_id), gone)
                 disk.sync_folder(self.folder)
-                shutil.rmtree(gone)
+                with suppress(FileNotFoundError):  # `ids`, in another process, may help
+                    shutil.rmtree(gone)
             finally:
                 os.close(lock)
 

@@ -22,6 +22,7 @@ _encode = Encoder().encode
 _decode_state = Decoder(Session).decode
 _decode_message = Decoder(Message).decode
 _decode_text = Decoder(str).decode
+_decode_places = Decoder(list[tuple[int, int]]).decode
 _ODD = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
@@ -43,6 +44,7 @@ def render(session_id: str, session: Session, offset: int) -> bytes:
         f"updated_at: {_json(session.updated_at)}",
         f"last_event_seq: {session.seq}",
         f"log_offset: {offset}",
+        f"open_calls: {_json(_places(session))}",
         f"state: {_json(plain)}",
         "conversation:" if session.messages else "conversation: []",
         *(f"- {_json(_bare(message))}" for message in session.messages),
@@ -75,15 +77,19 @@ def parse(data: bytes) -> Snapshot:
         session = _decode_state(rows[b"state"])
         session.messages = [_decode_message(line[2:]) for line in conversation.split(b"\n") if line.startswith(b"- ")]
         offset = int(rows[b"log_offset"])
-    except (DecodeError, KeyError, RecursionError) as error:
+        calls = [session.messages[message].calls[call] for message, call in _decode_places(rows[b"open_calls"])]
+        session.open_calls = {call.call.call_id: call for call in calls}
+    except (DecodeError, LookupError, RecursionError) as error:
         raise ValueError(f"it does not hold what it should ({error})") from None
-    reopen(session)
     return Snapshot(session, offset)
 
 
-def reopen(session: Session) -> None:
-    """Find the calls that are still open: they are those of the newest answer."""
-    for message in reversed(session.messages):
-        if message.role == "assistant":
-            session.open_calls = {call.call.call_id: call for call in message.calls if call.stage != "done"}
-            return
+def _places(session: Session) -> list[tuple[int, int]]:
+    """Which calls are still open: message and place in it. Not by id, which a foreign log may use twice."""
+    wanted = [id(call) for call in session.open_calls.values()]
+    found: dict[int, tuple[int, int]] = {}
+    index = len(session.messages)
+    while index and not found.keys() >= set(wanted):  # they are in the newest answer: this does not go far
+        index -= 1
+        found |= {id(call): (index, place) for place, call in enumerate(session.messages[index].calls)}
+    return [found[call] for call in wanted if call in found]
