@@ -242,6 +242,20 @@ def test_a_line_typed_while_the_agent_works_reaches_it(workspace: Program) -> No
     assert kinds.count("user_message") == 2
 
 
+def test_a_command_typed_while_the_agent_works_is_no_message(workspace: Program) -> None:
+    model = workspace.script({"text": "one two three", "piece_seconds": 600})
+    with Terminal([*CHAT, "--model", model], workspace.folder) as terminal:
+        terminal.until(PROMPT)
+        terminal.type("Count" + ENTER)
+        terminal.until("[script]")
+        terminal.type("/status" + ENTER)
+        terminal.until("/status can be sent when the turn is over.")
+        terminal.type("\x15/exit" + ENTER)
+        terminal.until("Come back with: duragent attach")
+        assert terminal.ended() == 0
+    assert workspace.kinds(workspace.sessions()[0]).count("user_message") == 1
+
+
 def test_no_escape_sequence_of_a_model_reaches_the_terminal(workspace: Program) -> None:
     model = workspace.script("a \x1b]0;owned\x07 b \x1b[2J c \x9b31m d \u202e e")
     with Terminal([*CHAT, "--model", model], workspace.folder) as terminal:
@@ -320,7 +334,9 @@ def test_a_piped_talk_ends_with_1_where_the_last_answer_failed(workspace: Progra
 
 
 def test_chat_wants_an_agent_or_a_session(workspace: Program) -> None:
-    assert "Give --agent NAME" in workspace("chat").err
+    done = workspace("chat")
+    assert (done.code, done.out) == (2, "")
+    assert "Whom? Give --agent NAME (there are: assistant), or --session ID" in done.err
 
 
 def test_attach_without_a_terminal_lists_and_wants_a_name(workspace: Program) -> None:

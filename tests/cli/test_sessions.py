@@ -1,5 +1,6 @@
 """Sessions from the command line: list, show, log, resume, fork, export, delete; and that all of it is documented."""
 
+import asyncio
 import json
 import os
 import stat
@@ -10,6 +11,7 @@ import pytest
 
 from duragent import cli
 from duragent.core import events as ev
+from duragent.store.files import FileStore
 from tests.cli.workspace import Program, stamp, without_marker
 
 ROOT = Path(__file__).parents[2]
@@ -224,6 +226,19 @@ def test_resume_ends_with_3_where_a_person_must_decide(workspace: Program) -> No
     done = workspace("session", "resume", session_id, "--model", workspace.script("x"))
     assert (done.code, done.out) == (3, "")
     assert f"yes: duragent session approve {session_id} c1" in done.err
+
+
+def test_resume_says_who_holds_a_session_and_once(workspace: Program) -> None:
+    session_id = workspace.session(*CUT)
+    store = FileStore(workspace.folder / ".duragent/sessions")
+    log, _ = store.open(session_id, lambda entries: None)
+    done = workspace("session", "resume", session_id, "--model", workspace.script("x"))
+    assert "running" in workspace("session", "list").out
+    assert workspace("session", "resume", "--all").out == "Nothing was interrupted.\n"
+    asyncio.run(log.release())
+    store.close()
+    assert (done.code, done.out) == (1, "")
+    assert done.err.count(f"is held by process {os.getpid()}") == 1
 
 
 def test_resume_wants_one_session_or_all(workspace: Program) -> None:

@@ -12,6 +12,7 @@ from duragent.agent import Agent
 from duragent.cli import clean, on_terminal, say
 from duragent.cli.following import cancelling, watching
 from duragent.cli.opening import find_agent, in_loop, open_runtime, reopen_agent
+from duragent.cli.places import named_agents
 from duragent.cli.running import (
     ANSWERED,
     INTERRUPTED,
@@ -47,9 +48,11 @@ def chat_command(agent: str | None, session_id: str | None, model: str | None) -
     duragent chat --session 4VQ8
     echo "What is a fold?" | duragent chat --agent assistant
     """
-    if not agent and not session_id:
-        raise click.UsageError("Whom? Give --agent NAME, or --session ID to go on with a session.")
     config = load_config()
+    if not agent and not session_id:
+        names = ", ".join(sorted(name for name, _ in named_agents(config.agents_dir))[:10])
+        there = f" (there are: {clean(names)})" if names else ""
+        raise click.UsageError(f"Whom? Give --agent NAME{there}, or --session ID to go on with a session.")
     known = _known(config, session_id) if session_id else None
     found = find_agent(config, agent) if agent else _agent_of(config, known)
     if known and known.session.agent and known.session.agent != found.name:
