@@ -132,7 +132,7 @@ class Dying:
         return call
 
 
-def _half_append(path: str, data: bytes, size: int) -> None:
+def _half_append(path: str, data: bytes, size: int, durable: bool = True) -> None:
     with open(path, "ab") as file:
         file.write(data[: len(data) // 2])
 
@@ -140,7 +140,6 @@ def _half_append(path: str, data: bytes, size: int) -> None:
 def run(folder: str, compaction: str, snapshot_every: int, kind: str, nth: int, how: str, dies_in: str) -> None:
     dying = Dying(os, kind, nth, how)
     disk.os = dying  # type: ignore[attr-defined]
-    disk._DURABLE = 0
     if kind == "append":
         disk.append = dying._counted(disk.append, _half_append)
     asyncio.run(converse(Path(folder), compaction, snapshot_every, dies_in))

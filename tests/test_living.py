@@ -475,10 +475,10 @@ class Full:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full, append = False, disk.append
 
-        def appending(path: str, data: bytes, size: int) -> int:
+        def appending(path: str, data: bytes, size: int, durable: bool = True) -> int:
             if self.full:
                 raise OSError(28, "No space left on device")
-            return append(path, data, size)
+            return append(path, data, size, durable)
 
         monkeypatch.setattr(disk, "append", appending)
 

@@ -54,7 +54,7 @@ def test_everything_is_seen_once_and_in_order(tmp_path: Path) -> None:
 
 
 def test_who_looks_too_slowly_begins_again_and_misses_no_event(tmp_path: Path) -> None:
-    seen, session = asyncio.run(talk(tmp_path, 4, Line("word " * 500), Line("the end")))
+    seen, session = asyncio.run(talk(tmp_path, 1, Line("word " * 500), Line("the end")))
     assert [entry.seq for entry in seen.entries] == list(range(1, session.seq + 1))
     assert seen.forgot > 0
 

@@ -14,7 +14,8 @@ import pytest
 from duragent.core import events as ev
 from duragent.core.session import Session, apply
 from duragent.store import Compaction, disk
-from duragent.store.files import FileLog, FileStore
+from duragent.store.filelog import FileLog
+from duragent.store.files import FileStore
 
 Result = TypeVar("Result")
 ID, OTHER = "session_01AAAAAAAAAAAAAAAAAAAAAAAA", "session_01BBBBBBBBBBBBBBBBBBBBBBBB"

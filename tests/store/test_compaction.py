@@ -15,7 +15,8 @@ from duragent.errors import CorruptLog
 from duragent.models import Answer, Listener
 from duragent.runtime import Runtime, Settings
 from duragent.store import disk
-from duragent.store.files import FileLog, FileStore
+from duragent.store.filelog import FileLog
+from duragent.store.files import FileStore
 from tests.store.kept import EVENTS, ID, Book, add, chat, entries, keep, names, run, seqs
 
 MODES = ["discard", "archive", "disabled"]
@@ -46,7 +47,6 @@ def record(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
             return call if name in ("open", "write", "fdatasync", "ftruncate", "fsync", "replace") else real
 
     monkeypatch.setattr(disk, "os", Os())
-    monkeypatch.setattr(disk, "_DURABLE", 0)
     return done
 
 
@@ -283,7 +283,7 @@ def test_the_work_for_snapshots_does_not_grow_with_the_session(
         taken.append(session.seq)
         await real(self, session, compaction)
 
-    def quick(path: str, data: bytes, size: int) -> int:
+    def quick(path: str, data: bytes, size: int, durable: bool = True) -> int:
         with open(path, "ab") as file:
             file.write(data)
         return size + len(data)

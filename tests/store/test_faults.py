@@ -106,7 +106,6 @@ def test_a_write_that_fails_is_never_acknowledged_and_the_session_opens_again(
         book = Book(FileStore(tmp_path)).open()
         with monkeypatch.context() as patch:
             patch.setattr(disk, "os", Disk(**FAULTS[fault]))
-            patch.setattr(disk, "_DURABLE", 0)  # so that write and sync are two things that can fail
             with pytest.raises(StorageFailed, match=r"events\.jsonl: .*Nothing that was being written counts"):
                 await book.write(ev.UserMessage("lost"))
             with pytest.raises(StorageFailed):
@@ -193,10 +192,10 @@ def test_other_sessions_keep_working_while_one_cannot_be_written(
         async with open_runtime(tmp_path) as runtime:
             sick, well = await runtime.open_session(AGENT), await runtime.open_session(AGENT)
 
-            def append(path: str, data: bytes, size: int) -> int:
+            def append(path: str, data: bytes, size: int, durable: bool = True) -> int:
                 if sick in path:
                     raise error(NO_SPACE)
-                return real(path, data, size)
+                return real(path, data, size, durable)
 
             with monkeypatch.context() as patch:
                 patch.setattr(disk, "append", append)
@@ -240,11 +239,11 @@ def test_a_disk_that_gets_full_in_the_middle_of_a_turn_stops_it_and_it_goes_on_l
 ) -> None:
     real, writes = disk.append, [0]
 
-    def append(path: str, data: bytes, size: int) -> int:
+    def append(path: str, data: bytes, size: int, durable: bool = True) -> int:
         writes[0] += 1
         if b"assistant_response" in data:
             raise error(NO_SPACE)
-        return real(path, data, size)
+        return real(path, data, size, durable)
 
     async def talk() -> None:
         async with open_runtime(tmp_path) as runtime:
@@ -363,7 +362,7 @@ def test_work_that_breaks_in_a_writer_thread_is_a_failure_not_a_silence(
 ) -> None:
     keep(tmp_path)
 
-    def broken(path: str, data: bytes, size: int) -> int:
+    def broken(path: str, data: bytes, size: int, durable: bool = True) -> int:
         raise MemoryError("no room")
 
     async def write() -> None:

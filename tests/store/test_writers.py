@@ -45,10 +45,10 @@ class Recorder:
         self.real = disk.append
         patch.setattr(disk, "append", self)
 
-    def __call__(self, path: str, data: bytes, size: int) -> int:
+    def __call__(self, path: str, data: bytes, size: int, durable: bool = True) -> int:
         assert self.gate.wait(10)
         self.batches.append([json.loads(line)["seq"] for line in data.splitlines()])
-        return self.real(path, data, size)
+        return self.real(path, data, size, durable)
 
 
 def test_appends_that_wait_together_share_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,9 +115,9 @@ def test_different_sessions_are_written_at_the_same_time(tmp_path: Path, monkeyp
     """Both writes wait at a barrier that only two can pass."""
     barrier, real = threading.Barrier(2), disk.append
 
-    def append(path: str, data: bytes, size: int) -> int:
+    def append(path: str, data: bytes, size: int, durable: bool = True) -> int:
         barrier.wait(10)
-        return real(path, data, size)
+        return real(path, data, size, durable)
 
     async def write() -> None:
         store = FileStore(tmp_path)
@@ -368,3 +368,54 @@ def entries_in(folder: Path) -> list[bytes]:
 def test_entries_are_the_same_however_they_are_read(tmp_path: Path) -> None:
     keep(tmp_path)
     assert [entry.event for entry in entries(tmp_path)] == list(EVENTS)
+
+
+def test_what_is_kicked_is_in_the_file_at_once_and_told_once_it_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(tmp_path, EVENTS[:1])
+    synced: list[int] = []
+    real = disk.sync
+    monkeypatch.setattr(disk, "sync", lambda fd: (synced.append(1), real(fd)))
+
+    async def write() -> None:
+        book = Book(FileStore(tmp_path)).open()
+        synced.clear()
+        book.log.stage(ev.UserMessage("eager"), NOW)
+        book.log.stage(ev.ModelCalled("m"), NOW, lazy=True)
+        book.log.kick()
+        assert (seqs(tmp_path), synced, book.delivered) == ([1, 2, 3], [], [])
+        await book.log.flush()
+        assert (len(synced), book.delivered) == (1, [2, 3])
+        await book.log.release()
+
+    run(write())
+
+
+def test_what_is_kicked_is_synced_soon_even_if_nobody_waits_for_it(tmp_path: Path) -> None:
+    keep(tmp_path, EVENTS[:1])
+
+    async def write() -> None:
+        told = asyncio.Event()
+        store = FileStore(tmp_path)
+        log, _ = store.open(ID, lambda entries: told.set())
+        log.stage(ev.UserMessage("eager"), NOW)
+        log.kick()
+        await asyncio.wait_for(told.wait(), 10)
+        await log.release()
+
+    run(write())
+
+
+def test_what_is_only_lazy_waits_for_the_next_flush(tmp_path: Path) -> None:
+    keep(tmp_path, EVENTS[:1])
+
+    async def write() -> None:
+        book = Book(FileStore(tmp_path)).open()
+        book.log.stage(ev.ModelCalled("m"), NOW, lazy=True)
+        book.log.kick()
+        assert seqs(tmp_path) == [1]
+        await book.log.release()
+        assert seqs(tmp_path) == [1, 2]
+
+    run(write())

@@ -10,9 +10,6 @@ import sys
 from contextlib import suppress
 
 FILE, FOLDER = 0o600, 0o700
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-# With O_DSYNC a write returns when its data is on the disk: write and fdatasync in one call.
-_DURABLE = getattr(os, "O_DSYNC", 0) if sys.platform == "linux" else 0
 
 
 def sync(fd: int) -> None:
@@ -32,18 +29,20 @@ def sync_folder(path: str) -> None:
         os.close(fd)
 
 
-def append(path: str, data: bytes, size: int) -> int:
+def append(path: str, data: bytes, size: int, durable: bool = True) -> int:
     """Add `data` to a file that has `size` bytes, and give its new size.
 
-    Where that fails nothing was added: a part that was written is taken back.
+    If `durable`, the whole file is on the disk afterwards; if not, what was added survives the process but perhaps not
+    a power cut. Where it fails nothing was added: a part that was written is taken back.
     """
-    fd = os.open(path, _APPEND | _DURABLE)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:
         if (found := os.fstat(fd).st_size) != size:
             raise OSError(f"the file has {found} bytes where {size} were written: something else wrote to it")
         try:
-            write_all(fd, data)
-            if not _DURABLE:
+            if data:
+                write_all(fd, data)
+            if durable:
                 sync(fd)
         except BaseException:
             with suppress(OSError):

@@ -5,7 +5,6 @@ Appends that wait together share one sync; logs of different sessions are synced
 session at a time (flock); its lock file says which.
 """
 
-import asyncio
 import fcntl
 import os
 import shutil
@@ -18,10 +17,10 @@ from datetime import UTC, datetime
 from msgspec import DecodeError, Struct
 from msgspec.json import decode, encode
 
-from duragent.core.events import Entry, Event, SessionStart, render_entry, seal
-from duragent.core.session import Session
-from duragent.errors import Conflict, CorruptLog, NotFound, StorageFailed
-from duragent.store import Compaction, Deliver, Stored, disk, lines, opening, snapshot
+from duragent.core.events import Entry, SessionStart, render_entry
+from duragent.errors import Conflict, CorruptLog, NotFound
+from duragent.store import Deliver, Stored, disk, lines, opening, snapshot
+from duragent.store.filelog import FileLog, storing
 from duragent.store.opening import FOREIGN, LOG, STATE
 from duragent.store.writers import Writers
 
@@ -56,7 +55,7 @@ class FileStore:
     def ids(self) -> list[str]:
         """Every session there is, the oldest first. What is no session, a copy somebody made, say, is left out."""
         names: list[str] = []
-        with _storing(self.folder), suppress(FileNotFoundError):
+        with storing(self.folder), suppress(FileNotFoundError):
             names = os.listdir(self.folder)
         for name in names:
             if name.startswith(DELETED):  # a crash came between taking it out of sight and off the disk
@@ -83,7 +82,7 @@ class FileStore:
 
     def create(self, session_id: str, deliver: Deliver) -> "FileLog":
         path = self.path(session_id)
-        with _storing(path):
+        with storing(path):
             disk.make_folder(path)
             lock = self._lock(session_id)
             try:
@@ -92,14 +91,14 @@ class FileStore:
             except BaseException:
                 os.close(lock)
                 raise
-        return FileLog(self, session_id, lock, deliver)
+        return FileLog(self.path(session_id), self.writers, lock, deliver)
 
     def open(self, session_id: str, deliver: Deliver) -> tuple["FileLog", Stored]:
         self._must_exist(session_id)
-        with _storing(self.path(session_id)):
+        with storing(self.path(session_id)):
             lock = self._lock(session_id)
             try:
-                log = FileLog(self, session_id, lock, deliver)
+                log = FileLog(self.path(session_id), self.writers, lock, deliver)
                 stored = log.load()
                 if not stored.session.seq:
                     raise NotFound(f"{session_id} never began: its log in {self.folder} holds no entry.")
@@ -110,7 +109,7 @@ class FileStore:
 
     def read(self, session_id: str) -> Stored:
         self._must_exist(session_id)
-        with _storing(self.path(session_id)):
+        with storing(self.path(session_id)):
             loaded = self._read(session_id)
             return Stored(loaded.session, loaded.notes)
 
@@ -133,7 +132,7 @@ class FileStore:
     def entries(self, session_id: str, after: int = 0) -> Iterator[Entry]:
         """What there is after `after`. The beginning is missing where compaction threw it away."""
         self._must_exist(session_id)
-        with _storing(self.path(session_id)):
+        with storing(self.path(session_id)):
             yield from opening.entries(self.path(session_id), after)
 
     def _must_exist(self, session_id: str) -> None:
@@ -189,7 +188,7 @@ class FileStore:
             kept.session.undelivered = {}
             entries = [entry for entry in entries if entry.seq >= kept.session.seq]
             state = snapshot.render(new_id, kept.session, 0)
-        with _storing(self.path(new_id)):
+        with storing(self.path(new_id)):
             aside = os.path.join(self.folder, f"{FORKING}{new_id}")
             disk.make_folder(aside)
             if state:
@@ -202,7 +201,7 @@ class FileStore:
     def delete(self, session_id: str) -> None:
         """Take a session away, whole: first out of sight, then from the disk."""
         self._must_exist(session_id)
-        with _storing(self.path(session_id)):
+        with storing(self.path(session_id)):
             lock = self._lock(session_id)
             try:
                 gone = os.path.join(self.folder, f"{DELETED}{session_id}")
@@ -250,172 +249,3 @@ def _holder(fd: int) -> Holder | None:
         return decode(os.pread(fd, 4096, 0), type=Holder)
     except (DecodeError, OSError):
         return None
-
-
-class FileLog:
-    """The log of one session, held by this process until `release`."""
-
-    def __init__(self, store: FileStore, session_id: str, lock: int, deliver: Deliver) -> None:
-        self.session_id = session_id
-        self.seq = 0
-        self.covered = 0  # entries up to here are in the snapshot on disk
-        self._store, self._lock, self._deliver = store, lock, deliver
-        self._log = store.path(session_id, LOG)
-        self._size = 0
-        self._last = ""
-        self._pending: list[tuple[Entry, bytes]] = []
-        self._waiters: list[asyncio.Future[None]] = []
-        self._eager = False  # something staged should not wait for the next flush
-        self._busy = False
-        self._broken: StorageFailed | None = None
-
-    def load(self) -> Stored:
-        """Read what is there, and cut off what a crash tore."""
-        loaded = opening.load(self._store.path(self.session_id))
-        notes = list(loaded.notes)
-        if loaded.torn:
-            aside = self._keep_aside(loaded.torn, loaded.size)
-            disk.cut(self._log, loaded.size)
-            notes.append(f"The last {len(loaded.torn)} bytes were torn by a crash; they are kept in {aside}.")
-        if not os.path.exists(self._log):
-            disk.create(self._log, b"")
-            disk.sync_folder(os.path.dirname(self._log))
-        self.seq, self.covered, self._size = loaded.session.seq, loaded.covered, loaded.size
-        self._last = loaded.session.updated_at
-        return Stored(loaded.session, tuple(notes))
-
-    def _keep_aside(self, torn: bytes, size: int) -> str:
-        """Two crashes can tear at the same place; and one can come before the tail is cut: then it is kept already."""
-        path, number = f"{self._log}.torn-{size}", 1
-        while os.path.exists(path) and disk.read(path) != torn:
-            number += 1
-            path = f"{self._log}.torn-{size}-{number}"
-        if not os.path.exists(path):
-            disk.replace(path, torn)
-        return path
-
-    def stage(self, event: Event, now: datetime, *, lazy: bool = False) -> Entry:
-        """Number an event; it goes to disk with the next write. The clock of the log never runs backwards."""
-        if self._broken is not None:
-            raise self._broken
-        self.seq += 1
-        timestamp = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._last = timestamp = max(timestamp, self._last)
-        entry, line = seal(self.seq, timestamp, event)
-        self._pending.append((entry, line))
-        self._eager = self._eager or not lazy
-        return entry
-
-    def kick(self) -> None:
-        """Begin to write what is staged, if any of it should not wait; nobody waits for it."""
-        if self._eager and not self._busy:
-            self._write(asyncio.get_running_loop())
-
-    async def flush(self) -> None:
-        """Wait until everything staged so far is on disk."""
-        if self._broken is not None:
-            raise self._broken  # what was staged may have gone down with a write that nobody waited for
-        if not self._pending and not self._busy:
-            return
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
-        self._waiters.append(done)
-        if not self._busy:
-            self._write(loop)
-        await done
-
-    def _write(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give everything that waits to a thread: one write, one sync."""
-        batch, self._pending, self._eager = self._pending, [], False
-        waiters, self._waiters = self._waiters, []
-        if self._broken is not None or not batch:
-            self._settle(waiters)
-            return
-        path, size = self._log, self._size
-        data = b"\n".join([line for _, line in batch]) + b"\n"
-        self._busy = True
-
-        def done(size: int | None, error: OSError | None) -> None:
-            self._busy = False
-            if error is not None:
-                self._broken = _failed(self._log, error)
-            else:
-                self._size = size or self._size
-                self._deliver([entry for entry, _ in batch])
-            self._settle(waiters)
-            if self._waiters or self._eager:
-                self._write(loop)
-
-        self._store.writers.submit(loop, lambda: disk.append(path, data, size), done)
-
-    def _settle(self, waiters: list[asyncio.Future[None]]) -> None:
-        for waiter in waiters:
-            if waiter.done():
-                continue  # whoever waited has gone; what it wrote stays written
-            if self._broken is not None:
-                waiter.set_exception(self._broken)
-            else:
-                waiter.set_result(None)
-
-    async def snapshot(self, session: Session, compaction: Compaction | None = None) -> None:
-        """Write state.yaml; then, if `compaction` says how, take the lines away that it covers."""
-        await self.flush()
-        while self._pending or self._busy:  # a snapshot must not hold what the log does not: no waiting below this
-            await self.flush()
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        path, log, size, seq = self._store.path(self.session_id), self._log, self._size, session.seq
-        offset = size if seq == self.seq and not _shortens(compaction) else 0
-        data = snapshot.render(self.session_id, session, offset)
-        self._busy = True
-
-        def work() -> int:
-            disk.replace(os.path.join(path, STATE), data)
-            return opening.compact(path, seq, compaction) if _shortens(compaction) else size
-
-        def done(size: int | None, error: OSError | None) -> None:
-            self._busy = False
-            if error is None:
-                self._size, self.covered = self._size if size is None else size, seq
-            elif not os.path.exists(log) or os.path.getsize(log) != self._size:
-                self._broken = _failed(path, error)
-            if not waiter.done():
-                waiter.set_exception(_failed(path, error)) if error else waiter.set_result(None)
-            if self._waiters or self._eager:
-                self._write(loop)
-
-        self._store.writers.submit(loop, work, done)
-        await waiter
-
-    async def release(self) -> None:
-        """Let go of the session: another process may take it."""
-        if self._lock >= 0:
-            with suppress(StorageFailed):
-                while self._broken is None and (self._pending or self._busy):
-                    await self.flush()
-            with suppress(OSError):
-                os.ftruncate(self._lock, 0)
-            os.close(self._lock)
-            self._lock = -1
-
-
-def _shortens(compaction: Compaction | None) -> bool:
-    return compaction in ("discard", "archive")
-
-
-class _storing:
-    """Turns what the disk says into our own error, with the place."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise _failed(self.path, error) from error
-
-
-def _failed(path: str, error: OSError) -> StorageFailed:
-    why = error.strerror or str(error)
-    return StorageFailed(f"{path}: {why}. Nothing that was being written counts; what was there before is safe.")
