@@ -518,6 +518,13 @@ def test_an_unknown_price_stops_before_the_call_and_says_how_to_set_it() -> None
     assert model.requests == []
 
 
+@pytest.mark.parametrize(("price", "answered"), [(Price(0.0, 0.0, 0.0), True), (Price(0.0, 0.1, 0.0), False)])
+def test_an_agent_that_may_spend_nothing_can_use_what_costs_nothing(price: Price, answered: bool) -> None:
+    model = Speaker("hi")
+    ran(work_of(saving(0), model, price=lambda name: price))
+    assert bool(model.requests) is answered
+
+
 def test_without_a_limit_nobody_asks_for_the_price() -> None:
     assert ran(work_of(AGENT, Speaker("hi")))[1] == [ev.ModelCalled("test/speaker"), said("hi")]
 

@@ -127,6 +127,37 @@ def test_what_is_said_is_heard_while_it_is_said_and_ends_with_its_entry(tmp_path
     play(main())
 
 
+def test_an_answer_is_told_whole_before_the_next_one_is_heard(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def first(request: object, listener: object) -> Answer:
+            listener.delta("first")  # type: ignore[attr-defined]
+            return calling(call("c1", "no_such_tool"), text="first")
+
+        async with runtime_at(tmp_path, Speaker(first, "second")) as runtime:
+            session_id = await runtime.open_session(AGENT)
+            watcher = Watcher(runtime, session_id)
+            await watcher.until_seq(1)
+            await runtime.post(session_id, "hi")
+            await watcher.until(lambda items: items[-1] == Settled(7, ()))
+            heard = [
+                item.text if isinstance(item, Delta) else item.event
+                for item in watcher.items
+                if not isinstance(item, Settled)
+            ]  # type: ignore[union-attr]
+            told = [each if isinstance(each, str) else type(each) for each in heard]
+            assert [each for each in told if each is not ev.ModelCalled] == [
+                ev.SessionStart,
+                ev.UserMessage,
+                "first",
+                ev.AssistantResponse,
+                ev.ToolResult,
+                "second",
+                ev.AssistantResponse,
+            ]
+
+    play(main())
+
+
 def test_who_joins_late_gets_what_was_said_so_far_once_and_then_the_rest(tmp_path: Path) -> None:
     async def main() -> None:
         gate, rest = Gate(before="half a "), Gate("half a sentence")

@@ -114,6 +114,8 @@ async def perform(work: Work, step: Step) -> None:
 
 async def _call_model(work: Work) -> None:
     """Ask the candidates in their order. The next one is asked when one fails for good."""
+    if work.session.rounds:
+        await work.log.flush()  # followers hear of the answer before, and what came of it, before the next one begins
     failure: ModelFailed | None = None
     hopeless: set[int] = set()
     again = 2 if work.actor.agent.limits.on_error == "retry" else 1

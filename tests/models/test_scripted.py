@@ -13,7 +13,7 @@ from duragent.models import Answer
 from duragent.models.scripted import Call as Asks
 from duragent.models.scripted import Failure, Line, Rule, Script, ScriptedModel, Tokens, load, parse
 
-HELLO = Path(__file__).parents[2] / "examples" / "scripts" / "hello.yaml"
+HELLO = Path(__file__).parents[2] / "examples" / "companion" / "script.yaml"
 
 
 class Ear:

@@ -192,7 +192,7 @@ def reached(agent: Agent, session: Session, next_usd: float = 0.0, returned_usd:
     if limits.cost_usd is not None:
         allowed = limits.cost_usd * (1 + session.granted.get("cost", 0))
         used = session.spent.committed_usd - returned_usd
-        if used + next_usd > allowed or used >= allowed:
+        if used + next_usd > allowed or used >= allowed > 0:  # nothing to spend is enough for what costs nothing
             what = f"this session has used ${used:.4f} of ${allowed:.4f}"
             more = f", and the next call may cost ${next_usd:.4f}" if next_usd else ""
             return _exceeded(agent, session, "cost", what + more)
