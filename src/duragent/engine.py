@@ -74,11 +74,14 @@ class Work:
     ) -> None:
         self.actor, self.session, self.log = actor, session, log
         self.listener, self.clock, self.alone_since = listener, clock, alone_since
+        self.due = 0  # the newest entry that followers must hear of before anything else is said
 
     def record(self, event: ev.Event, *, lazy: bool = False) -> ev.Entry:
         """Let an event have happened. It is not on disk until the log is flushed."""
         entry = self.log.stage(event, self.clock(), lazy=lazy)
         apply(self.session, entry)
+        if not lazy:
+            self.due = entry.seq
         return entry
 
     def next(self) -> Step:
@@ -114,8 +117,6 @@ async def perform(work: Work, step: Step) -> None:
 
 async def _call_model(work: Work) -> None:
     """Ask the candidates in their order. The next one is asked when one fails for good."""
-    if work.session.rounds:
-        await work.log.flush()  # followers hear of the answer before, and what came of it, before the next one begins
     failure: ModelFailed | None = None
     hopeless: set[int] = set()
     again = 2 if work.actor.agent.limits.on_error == "retry" else 1

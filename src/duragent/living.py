@@ -39,7 +39,7 @@ class Live:
     """One session in memory. It is what a model speaks to."""
 
     __slots__ = (
-        *("cancelling", "failure", "followers", "id", "left_at", "log"),
+        *("cancelling", "failure", "followers", "held", "id", "left_at", "log"),
         *("partial", "published", "speaking", "task", "touched", "wake", "work"),
     )
 
@@ -48,6 +48,7 @@ class Live:
         self.log: SessionLog
         self.work: Work
         self.followers: list[Follower] = []
+        self.held: list[tuple[int, Item]] = []  # what was said while the entry before it was not on disk yet
         self.task: asyncio.Task[None] | None = None
         self.wake: asyncio.Event | None = None
         self.cancelling = False
@@ -65,9 +66,14 @@ class Live:
     def publish(self, entries: Sequence[ev.Entry]) -> None:
         """Tell the followers what is on disk now."""
         self.published = entries[-1].seq
-        for follower in self.followers:
-            for entry in entries:
-                follower.put(entry)
+        held, at = self.held, 0
+        for entry in entries:
+            self.tell(entry)
+            while at < len(held) and held[at][0] <= entry.seq:
+                self.tell(held[at][1])
+                at += 1
+        if at:
+            del held[:at]
 
     def tell(self, item: Item) -> None:
         for follower in self.followers:
@@ -84,15 +90,22 @@ class Live:
             self.partial.clear()
         self.partial.append(text)
         if self.followers:
-            self.tell(Delta(text))
+            self._say(Delta(text))
 
     def restart(self, why: str) -> None:
         if self.spoken:
-            self.tell(Forget(why))
+            self._say(Forget(why))
         self.partial.clear()
 
+    def _say(self, item: Item) -> None:
+        """Tell the followers, after what they have not heard of yet."""
+        if self.published < self.work.due:
+            self.held.append((self.work.due, item))
+        else:
+            self.tell(item)
+
     def alone_since(self) -> datetime | None:
-        return self.left_at
+        return None if self.followers else self.left_at
 
 
 class Lives:
@@ -118,6 +131,7 @@ class Lives:
 
     async def create(self, actor: Actor, start: ev.SessionStart) -> Live:
         live = Live(new_id(self._clock()))
+        live.left_at = self._clock()
         return await self._moved(live.id, self._begin(live, actor, start))
 
     async def _begin(self, live: Live, actor: Actor, start: ev.SessionStart) -> Live:
@@ -158,6 +172,7 @@ class Lives:
 
     async def _load(self, session_id: str) -> Live:
         live = Live(session_id)
+        live.left_at = self._clock()
         live.log, stored = await asyncio.to_thread(self._store.open, session_id, live.publish)
         try:
             actor = await self._cast(stored.session)

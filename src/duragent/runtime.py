@@ -81,6 +81,8 @@ class Runtime:
     async def post(self, session_id: str, message: str | ev.UserMessage | ev.SilentMessage) -> int:
         """Say something. Returns its place in the log once it is on disk; 0 for a message that came before."""
         event = ev.UserMessage(message) if isinstance(message, str) else message
+        if not isinstance(event.content, str):
+            raise TypeError(f"a message is a text, not a {type(event.content).__name__}")
         live = await self._lives.open(session_id)
         if isinstance(event, ev.UserMessage) and event.message_id and event.message_id in live.session.seen:
             await live.log.flush()  # the first one may still be on its way
@@ -130,6 +132,8 @@ class Runtime:
         Ends with `Lagged`, or when the session is no longer here: it was deleted, or the runtime closes.
         """
         live = await self._lives.open(session_id)
+        while live.held:  # what is held back now must not be heard twice
+            await live.log.flush()
         follower = Follower(self.settings.follower_buffer)
         live.followers.append(follower)
         stored_until, last, spoken = live.published, after, live.spoken
@@ -353,7 +357,7 @@ class Runtime:
 
     async def _attend(self, live: Live) -> None:
         """Somebody is there: what was paused goes on."""
-        live.left_at = None
+        live.left_at = self.clock()
         if live.session.status == "paused":
             await self._say(live, ev.StatusChange("paused", "active"))
 

@@ -48,14 +48,14 @@ _MODES: Mapping[str, Literal["allow", "ask", "deny"]] = {"dangerous": "allow", "
 def judge(policy: Policy, spec: ToolSpec, call: ToolCall) -> Verdict:
     """The verdict about one exact call."""
     tiers = [tier for tier in (policy.local, policy.agent) if tier is not None]
-    subject = f"{spec.kind if spec.kind != 'function' else 'builtin'}:{spec.name}"
+    subjects = _subjects(spec, call)
     for tier in tiers:
         for pattern in tier.deny:
-            if _matches(pattern, subject):
+            if _matches(pattern, subjects):
                 return Verdict("deny", pattern)
     for tier in tiers:
         for pattern in tier.allow:
-            if _matches(pattern, subject):
+            if _matches(pattern, subjects):
                 return Verdict("allow", pattern)
     mode = next((tier.mode for tier in tiers if tier.mode is not None), None)
     if mode is None:
@@ -63,8 +63,17 @@ def judge(policy: Policy, spec: ToolSpec, call: ToolCall) -> Verdict:
     return Verdict(_MODES[mode], f"mode: {mode}")
 
 
-def _matches(pattern: str, subject: str) -> bool:
-    return fnmatchcase(subject, pattern if ":" in pattern else f"*:{pattern}")
+def _subjects(spec: ToolSpec, call: ToolCall) -> tuple[str, ...]:
+    """What rules speak of: the tool, and for a program also the whole line."""
+    tool = f"{'builtin' if spec.kind == 'function' else spec.kind}:{spec.name}"
+    given = call.arguments.get("args") if spec.kind == "cli" and isinstance(call.arguments, dict) else None
+    words = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    return (tool, " ".join([tool, *map(str, words)])) if words else (tool,)
+
+
+def _matches(pattern: str, subjects: tuple[str, ...]) -> bool:
+    whole = pattern if ":" in pattern else f"*:{pattern}"
+    return any(fnmatchcase(subject, whole) for subject in subjects)
 
 
 def digest(call: ToolCall) -> str:

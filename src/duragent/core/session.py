@@ -203,11 +203,12 @@ def _assistant_response(session: Session, event: ev.AssistantResponse, entry: ev
     session.open_calls = {call.call.call_id: call for call in calls}
     session.rounds += 1
     session.steps += 1
-    session.interrupted_by = 0
+    unseen = 0 < session.called_seq < session.wanted_seq  # somebody wrote while the model spoke
+    session.interrupted_by = session.wanted_seq if unseen and calls else 0
     session.failed = ""
     if not calls:
-        session.owes_answer = 0 < session.called_seq < session.wanted_seq
-        if session.owes_answer:
+        session.owes_answer = unseen
+        if unseen:
             _begin_turn(session, session.wanted_seq, session.wanted_at)
         if session.gateway:
             session.undelivered[entry.seq] = None
@@ -277,10 +278,12 @@ def _turn_stopped(session: Session, event: ev.TurnStopped, entry: ev.Entry) -> N
     _close_all(session, "skipped", "This call was not run: the turn had been stopped.")
     if event.partial:
         _place(session, Message("assistant", event.partial, entry.seq))
-    session.owes_answer = False
+    session.owes_answer = event.reason == "rounds" and 0 < session.called_seq < session.wanted_seq
     session.question = None
     session.failed = ""
     session.interrupted_by = 0
+    if session.owes_answer:  # a message that came too late for this turn gets its own
+        _begin_turn(session, session.wanted_seq, session.wanted_at)
     if session.gateway:
         session.undelivered[entry.seq] = None
 

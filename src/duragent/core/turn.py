@@ -15,6 +15,7 @@ from duragent.core.events import Outcome, StopReason, ToolCall
 from duragent.core.policy import ToolSpec, command, digest, judge
 from duragent.core.session import Call, Session
 
+MAX_RETRIES = 3
 Limit = Literal["rounds", "session_steps", "cost", "background"]
 
 
@@ -107,7 +108,7 @@ def _about_calls(agent: Agent, session: Session, tools: Mapping[str, ToolSpec]) 
     """Calls are worked off in their order; those that may all run, and side by side, go together."""
     for call in session.open_calls.values():
         if call.stage == "started":
-            return _cut_off(call, tools.get(call.call.tool_name))
+            return _cut_off(session, call, tools.get(call.call.tool_name))
     first: Call = next(iter(session.open_calls.values()))
     if session.interrupted_by and first.stage in ("new", "asked"):
         text = "This call was not run: the person wrote a new message first."
@@ -160,10 +161,11 @@ def _denial(opened: Call) -> str:
     return f"The person refused this call{reason}"
 
 
-def _cut_off(opened: Call, spec: ToolSpec | None) -> Step:
-    """A call that was running when the process ended."""
+def _cut_off(session: Session, opened: Call, spec: ToolSpec | None) -> Step:
+    """A call that was running when the process ended. One that may run again does, but not for ever: it may be the
+    reason why the process ends."""
     call = opened.call
-    if spec is not None and spec.effect in ("pure", "repeatable"):
+    if spec is not None and spec.effect in ("pure", "repeatable") and session.retries < MAX_RETRIES:
         return RunTools((call,))
     if spec is not None and spec.effect == "once":
         text = f"{command(call)} was cut off; it may have happened. Run it again?"

@@ -68,10 +68,10 @@ class FileLog:
         """Number an event; it goes to disk with the next write. The clock of the log never runs backwards."""
         if self._broken is not None:
             raise self._broken
-        self.seq += 1
         timestamp = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._last = timestamp = max(timestamp, self._last)
-        entry, line = seal(self.seq, timestamp, event)
+        timestamp = max(timestamp, self._last)
+        entry, line = seal(self.seq + 1, timestamp, event)
+        self.seq, self._last = entry.seq, timestamp
         self._pending.append((entry, line))
         self._eager = self._eager or not lazy
         return entry
@@ -120,6 +120,9 @@ class FileLog:
         if self._broken is not None or not (batch or self._written):
             self._settle(waiters)
             return
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         entries, self._written = [*self._written, *(entry for entry, _ in batch)], []
         path, size, data = self._log, self._size, _joined(batch)
         self._busy = True

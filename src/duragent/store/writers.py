@@ -56,6 +56,7 @@ class Writers:
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            del job  # while it waits, a thread must not hold the session it last wrote
 
     def close(self) -> None:
         """Let the threads end once what was submitted is done."""
