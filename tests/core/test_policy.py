@@ -82,3 +82,13 @@ def test_a_person_reads_the_call_in_one_line() -> None:
     call = ToolCall("c1", "pay", {"to": "Ada\nBob", "sum": 5})
     assert command(call) == 'pay {"sum":5,"to":"Ada\\nBob"}'
     assert command(ToolCall("c1", "look")) == "look {}"
+
+
+@pytest.mark.parametrize("args", [["push", "--force"], "push --force"])
+def test_rules_about_a_program_see_its_arguments(args: Any) -> None:
+    git = ToolSpec("git", kind="cli")
+    push, look = ToolCall("c1", "git", {"args": args}), ToolCall("c1", "git", {"args": ["status"]})
+    policy = Policy(PolicyTier("ask", allow=("cli:git status",), deny=("cli:git push*",)))
+    assert judge(policy, git, push) == Verdict("deny", "cli:git push*")
+    assert judge(policy, git, look) == Verdict("allow", "cli:git status")
+    assert judge(Policy(PolicyTier("ask", allow=("cli:git",))), git, push) == Verdict("allow", "cli:git")

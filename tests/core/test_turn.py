@@ -531,3 +531,25 @@ def test_in_a_chat_the_model_is_called_once_the_person_has_stopped_typing(
     now: datetime, access: Access | None, gateway: str | None, events: list[ev.Event], expected: Step
 ) -> None:
     assert chatting(*events, now=now, access=access, gateway=gateway) == expected
+
+
+def test_calls_of_an_answer_that_a_message_has_overtaken_are_skipped() -> None:
+    spoken_over = (ev.ModelCalled("m"), ev.UserMessage("stop, not that"), answer(call("c1"), call("c2")))
+    assert step(*spoken_over) == CloseCall("c1", "skipped", NEW_MESSAGE)
+    assert step(*spoken_over, result("c1", "skipped")) == CloseCall("c2", "skipped", NEW_MESSAGE)
+    assert step(*spoken_over, result("c1", "skipped"), result("c2", "skipped")) == CallModel()
+
+
+def test_a_message_that_came_in_the_last_round_gets_a_turn_of_its_own() -> None:
+    last = (ev.ModelCalled("m"), answer(call("c1")), ev.ToolStarted("c1"), ev.UserMessage("and this?"), result("c1"))
+    stopped = step(*last, limits=Limits(tool_iterations=1))
+    assert isinstance(stopped, StopTurn) and stopped.reason == "rounds"
+    assert step(*last, ev.TurnStopped("rounds", "x"), limits=Limits(tool_iterations=1)) == CallModel()
+    assert step(*last[:3], result("c1"), ev.TurnStopped("rounds", "x"), limits=Limits(tool_iterations=1)) == Rest()
+
+
+def test_a_repeatable_call_that_is_cut_off_again_and_again_is_not_run_for_ever() -> None:
+    starts = [ev.ToolStarted("c1")] * 4
+    assert step(answer(call("c1")), *starts[:3]) == RunTools((call("c1"),))
+    closed = step(answer(call("c1")), *starts)
+    assert isinstance(closed, CloseCall) and closed.outcome == "interrupted"

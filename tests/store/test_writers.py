@@ -419,3 +419,36 @@ def test_what_is_only_lazy_waits_for_the_next_flush(tmp_path: Path) -> None:
         assert seqs(tmp_path) == [1, 2]
 
     run(write())
+
+
+def where_jobs_run(owners: list[int], monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0) -> list[str]:
+    """For each job in its turn: did it run in the loop or in a thread? Each takes so long, by a clock of our own."""
+    time = [0.0]
+    monkeypatch.setattr("duragent.store.writers.perf_counter", lambda: time[0])
+
+    def work() -> str:
+        time[0] += seconds
+        return "loop" if threading.current_thread() is threading.main_thread() else "thread"
+
+    async def submit() -> list[str]:
+        writers, ran = Writers(), []
+        for owner in owners:
+            done = asyncio.get_running_loop().create_future()
+            writers.submit(asyncio.get_running_loop(), work, lambda place, _, done=done: done.set_result(place), owner)
+            ran.append(await done)
+        writers.close()
+        return ran
+
+    return run(submit())
+
+
+def test_a_session_that_is_alone_is_written_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert where_jobs_run([7] * 7, monkeypatch) == ["thread"] * 4 + ["loop"] * 3
+
+
+def test_sessions_that_take_turns_are_written_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert where_jobs_run([7, 8] * 10, monkeypatch) == ["thread"] * 20
+
+
+def test_on_a_slow_disk_a_session_is_written_in_threads_even_if_it_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert where_jobs_run([7] * 20, monkeypatch, seconds=0.1) == ["thread"] * 4 + ["loop"] + ["thread"] * 15

@@ -148,8 +148,7 @@ def _about(agent: Agent, session: Session, opened: Call, spec: ToolSpec | None) 
     verdict = judge(agent.policy, spec, call)
     if verdict.verdict == "deny":
         return CloseCall(call.call_id, "refused", f"The owner's policy forbids this call ({verdict.rule}).")
-    exactly = digest(call)
-    if verdict.verdict == "allow" or exactly in session.grants:
+    if verdict.verdict == "allow" or (exactly := digest(call)) in session.grants:
         return RunTools((call,))
     return AskApproval(call.call_id, command(call), exactly, verdict.rule)
 

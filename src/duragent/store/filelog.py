@@ -138,7 +138,7 @@ class FileLog:
             if self._waiters or self._eager:
                 self._write(loop)
 
-        self._writers.submit(loop, lambda: disk.append(path, data, size), done)
+        self._writers.submit(loop, lambda: disk.append(path, data, size), done, id(self))
 
     def _settle(self, waiters: list[asyncio.Future[None]]) -> None:
         for waiter in waiters:

@@ -1,6 +1,7 @@
-"""Threads that write and sync, so that the event loop never waits for a disk.
+"""Threads that write and sync, so that no session waits for the disk of another.
 
-Jobs of different sessions run side by side; the caller sees to it that one log has only one job at a time.
+Jobs of different sessions run side by side; the caller sees to it that one log has only one job at a time. While one
+session alone is at work on a quick disk, its jobs run in the loop: waking a thread would take as long as the sync.
 """
 
 import threading
@@ -8,11 +9,15 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
+from time import perf_counter
 from typing import TypeVar
 
 Result = TypeVar("Result")
 Job = Callable[[], None]
 THREADS = 8
+ALONE = 4  # so many jobs in a row of one session, and it counts as alone
+SLOW_SECONDS = 0.002  # a job in the loop that took longer, and
+PATIENCE = 1000  # so many jobs go to the threads again
 
 
 class Writers:
@@ -22,22 +27,29 @@ class Writers:
         self._most = threads
         self._started = 0
         self._busy = 0
+        self._last = 0  # whose job the last one was,
+        self._row = 0  # and how many in a row were theirs; below zero after a slow one
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
 
     def submit(
-        self, loop: AbstractEventLoop, work: Callable[[], Result], done: Callable[[Result | None, OSError | None], None]
+        self,
+        loop: AbstractEventLoop,
+        work: Callable[[], Result],
+        done: Callable[[Result | None, OSError | None], None],
+        owner: int = 0,
     ) -> None:
-        """Do the work in a thread and call `done` in the loop, with the result or with what the disk said."""
+        """Do the work and call `done` in the loop, with the result or with what the disk said. `owner` is a number for
+        the session whose job this is, if it may run in the loop."""
+        if self._alone(owner):
+            start = perf_counter()
+            result, error = _tried(work)
+            if perf_counter() - start > SLOW_SECONDS:
+                self._row = -PATIENCE
+            loop.call_soon(done, result, error)
+            return
 
         def job() -> None:
-            result: Result | None = None
-            error: OSError | None = None
-            try:
-                result = work()
-            except OSError as failed:
-                error = failed
-            except Exception as failed:  # noqa: BLE001 - a thread that died here would leave its log waiting for ever
-                error = OSError(f"{type(failed).__name__}: {failed}")
+            result, error = _tried(work)
             with suppress(RuntimeError):  # the loop was closed: nobody waits any more, and the thread serves the next
                 loop.call_soon_threadsafe(self._finish, done, result, error)
 
@@ -46,6 +58,13 @@ class Writers:
             self._started += 1
             threading.Thread(target=self._serve, name=f"duragent-writer-{self._started}", daemon=True).start()
         self._jobs.put(job)
+
+    def _alone(self, owner: int) -> bool:
+        if not owner or (owner != self._last and self._row >= 0):
+            self._row = min(self._row, 0)
+        self._last = owner
+        self._row += 1
+        return bool(owner) and self._row > ALONE and not self._busy
 
     def _finish(
         self, done: Callable[[Result | None, OSError | None], None], result: Result | None, error: OSError | None
@@ -63,3 +82,13 @@ class Writers:
         for _ in range(self._started):
             self._jobs.put(None)
         self._started = 0
+
+
+def _tried(work: Callable[[], Result]) -> tuple[Result | None, OSError | None]:
+    """What the work gave, or why it did not; nothing else gets out, or its log would wait for ever."""
+    try:
+        return work(), None
+    except OSError as failed:
+        return None, failed
+    except Exception as failed:  # noqa: BLE001 - see above
+        return None, OSError(f"{type(failed).__name__}: {failed}")
