@@ -19,18 +19,18 @@ run duragent validate "$out/reviewer" || true
 
 cd "$out"
 say "2. A chat with a real model inside this process (SmolLM2, 135M: it is very small, expect little of it)"
-if duragent run "$examples/companion" "Hello" > /dev/null 2> "$out/why"; then
-  printf '$ duragent chat --agent companion\n'
-  printf 'What is the capital of France?\nAnd of Italy?\n' | duragent chat --agent "$examples/companion"
-else
-  cat "$out/why"
-fi
+printf '$ printf "What is the capital of France?\\nTell me one fact about it.\\n" | duragent chat --agent companion\n'
+printf 'What is the capital of France?\nTell me one fact about it.\n' | duragent chat --agent "$examples/companion" || true
 
 say "3. A session that uses a tool, ended with kill -9 while the tool runs (the model is a script, so that it always goes the same way)"
 printf '$ duragent run bookkeeper "Write down 120.50" &\n'
+started=$(date +%s)
 duragent run "$examples/bookkeeper" "Write down 120.50" > "$out/answer" 2>&1 &
 victim=$!
-while [ ! -s "$out"/duragent-ledger-*.txt ]; do sleep 0.1; done
+while [ ! -s "$out"/duragent-ledger-*.txt ]; do
+  if [ $(($(date +%s) - started)) -gt 30 ]; then cat "$out/answer"; echo "The tool did not start within 30 s."; exit 1; fi
+  sleep 0.1
+done
 kill -9 "$victim"
 wait "$victim" 2> /dev/null || true
 printf '$ kill -9 %s\n' "$victim"

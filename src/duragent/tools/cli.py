@@ -71,7 +71,7 @@ async def _execute(command: list[str], folder: str) -> ToolAnswer:
     except TimeoutError:
         return ToolAnswer(False, f"{command[0]} took longer than {TIMEOUT_SECONDS:g} s and was ended.")
     finally:
-        _end(process)
+        await _end(process)
     text = output.decode("utf-8", "replace")
     if size > len(output):
         text += f"\n[cut: {size:,} bytes in all]"
@@ -88,7 +88,9 @@ async def _read(process: asyncio.subprocess.Process) -> tuple[bytes, int]:
     return bytes(kept), size
 
 
-def _end(process: asyncio.subprocess.Process) -> None:
-    """End the program and everything it started."""
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the program and everything it started, and wait until it is gone."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+    process._transport.close()  # type: ignore[attr-defined]  # what a child that ran away still holds is not read
