@@ -7,6 +7,7 @@ import pytest
 
 from duragent.agent import Agent, Limits, ModelChoice
 from duragent.core import events as ev
+from duragent.core.context import Request
 from duragent.core.policy import ToolSpec
 from duragent.core.turn import Rest, Step, Wait
 from duragent.engine import MAX_DEPTH, MAX_RESULT_CHARS, Work, advance
@@ -407,7 +408,8 @@ def test_arguments_that_do_not_fit_a_function_are_an_error_the_model_sees() -> N
     _, events = ran(work_of(PATIENT, Speaker(calling(call("c1", "add", a=1)), "ok"), tools=[tool(add, "add")]))
     answer = events[3]
     assert isinstance(answer, ev.ToolResult)
-    assert (answer.outcome, "missing 1 required positional argument: 'b'" in answer.result.content) == ("error", True)
+    expected = ev.ToolAnswer(False, "The arguments are not as they should be: missing a required argument: 'b'")
+    assert (answer.outcome, answer.result) == ("ok", expected)
 
 
 @pytest.mark.parametrize(
@@ -531,7 +533,7 @@ def test_without_a_limit_nobody_asks_for_the_price() -> None:
 
 @pytest.mark.parametrize(("billed", "usd"), [(True, 1.0), (False, 0.0)])
 def test_what_a_failed_call_cost(billed: bool, usd: float) -> None:
-    work = work_of(saving(2), Speaker(ModelFailed("no", billed=billed)), price=dear)
+    work = work_of(saving(2), Speaker(ModelFailed("no", billed=billed, lasting=True)), price=dear)
     ran(work)
     assert (work.session.spent.usd, work.session.spent.reserved_usd) == (usd, 0.0)
 
@@ -562,3 +564,23 @@ def test_money_set_aside_by_a_process_that_died_counts_as_spent() -> None:
     work.record(ev.ModelCalled("test/speaker", 1.0))
     _, events = ran(work)
     assert (model.requests, stopped(events).reason, work.session.spent.usd) == ([], "cost", 1.0)
+
+
+def test_a_try_that_may_have_cost_money_is_counted_before_the_next_one_is_made() -> None:
+    work = work_of(saving(2.5), Speaker(ModelFailed("broke off"), ModelFailed("broke off"), "never asked"), price=dear)
+    _, events = ran(work)
+    assert [each.reserved_usd for each in events if isinstance(each, ev.ModelCalled)] == [1.0, 1.0]
+    assert [each.reason for each in events if isinstance(each, ev.TurnStopped)] == ["cost"]
+    assert work.session.spent.usd == 2.0
+
+
+def test_where_money_is_limited_the_model_is_told_how_much_it_may_say() -> None:
+    asked: list[tuple[int | None, bool]] = []
+
+    async def answer(request: Request, listener: object) -> Answer:
+        asked.append((request.max_output_tokens, request.pay_once))
+        return Answer("hi")
+
+    ran(work_of(Agent(name="a", limits=Limits(cost_usd=50)), Speaker(answer), price=dear))
+    ran(work_of(PATIENT, Speaker(answer)))
+    assert asked == [(4096, True), (None, False)]

@@ -571,3 +571,59 @@ def test_when_a_model_breaks_the_session_goes_on_with_the_next_message(tmp_path:
         assert [stop.reason for stop in stops(stored(tmp_path, session_id))] == ["model_failed"] * 2
 
     play(main())
+
+
+def test_a_session_that_is_opened_again_and_again_is_compacted_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        session_id = ""
+        for _ in range(30):
+            async with runtime_at(tmp_path, Speaker("ok"), compaction="discard", snapshot_every=20) as runtime:
+                session_id = session_id or await runtime.open_session(AGENT)
+                await runtime.post(session_id, "hi")
+                await runtime.settled(session_id)
+        lines = (tmp_path / session_id / "events.jsonl").read_bytes().splitlines()
+        assert 1 + 30 * 3 > 2 * len(lines)
+        async with runtime_at(tmp_path, Speaker("ok")) as runtime:
+            assert len((await runtime.session(session_id)).messages) == 60
+
+    play(main())
+
+
+def test_compaction_never_throws_away_what_only_a_newer_version_understands(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with runtime_at(tmp_path, Speaker("ok")) as runtime:
+            session_id = await runtime.open_session(AGENT)
+        strange = b'{"seq":2,"timestamp":"2026-02-18T10:00:00.000Z","type":"from_the_future","word":"keep me"}'
+        with (tmp_path / session_id / "events.jsonl").open("ab") as log:
+            log.write(strange + b"\n")
+        async with runtime_at(tmp_path, Speaker("ok"), compaction="discard", snapshot_every=5) as runtime:
+            for _ in range(4):
+                await runtime.post(session_id, "hi")
+                await runtime.settled(session_id)
+        assert strange not in (tmp_path / session_id / "events.jsonl").read_bytes()
+        assert (tmp_path / session_id / "events.archive.jsonl").read_bytes() == strange + b"\n"
+        async with runtime_at(tmp_path, Speaker("ok")) as runtime:
+            assert len((await runtime.session(session_id)).messages) == 8
+
+    play(main())
+
+
+def test_a_session_that_waits_for_a_person_does_not_grow_too_old(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = Clock()
+
+        async def act() -> str:
+            return "acted"
+
+        tools = [tool(act, ask=True)]
+        async with runtime_at(
+            tmp_path, Speaker(calling(call("c1", "act")), "done"), tools=tools, clock=clock
+        ) as runtime:
+            session_id = await runtime.open_session(AGENT)
+            await runtime.post(session_id, "go")
+            await runtime.settled(session_id)
+            await runtime.sweep()
+            clock.forward(hours=1000)
+            assert (await runtime.settled(session_id)).waiting == ("c1",)
+
+    play(main())

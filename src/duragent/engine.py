@@ -37,6 +37,7 @@ from duragent.store import SessionLog
 from duragent.tools import Toolbox
 
 MAX_RESULT_CHARS = 262_144
+PAID_TRIES = 3
 MAX_DEPTH = 100
 """How deeply arguments may be nested: what is written down must be readable wherever it is read."""
 
@@ -121,38 +122,49 @@ async def _call_model(work: Work) -> None:
     hopeless: set[int] = set()
     again = 2 if work.actor.agent.limits.on_error == "retry" else 1
     for model in [model for _ in range(again) for model in work.actor.models]:
-        if id(model) in hopeless:
-            continue
-        prepared = work.actor.prepared[model.name]
-        request = build(prepared.agent, work.session, work.clock(), prepared.tools, model.name, prepared)
-        price = work.actor.price(model.name)
-        limited = work.actor.agent.limits.cost_usd is not None
-        reserved = reserve(price, request.tokens, request.max_output_tokens or RESERVE) if limited and price else None
-        why, refunded = (str(failure), not failure.billed) if failure else (None, False)
-        if limited and (step := _unaffordable(work, model, reserved, refunded)) is not None:
-            await _stop_before(work, step, refunded)
-            return
-        work.record(ev.ModelCalled(model.name, reserved, why, refunded), lazy=reserved is None)
-        if reserved is not None:
-            await work.log.flush()
-        else:
-            work.log.kick()
-        try:
-            timeout = float(work.actor.agent.session.llm_timeout_seconds)
-            response = _response(work, await model.answer(request, work.listener, timeout), price)
-        except ModelFailed as error:
-            failure = error
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - foreign code: it failed, the session goes on
-            _pass_on(error)
-            failure = ModelFailed(f"{model.name} broke: {_told(error)}")
-        else:
-            work.record(response)
-            return
-        if failure.lasting:
-            hopeless.add(id(model))
-        work.listener.restart(str(failure))
+        tries = 0
+        while id(model) not in hopeless and tries < PAID_TRIES:
+            failed = await _ask(work, model, failure)
+            if failed is None:
+                return
+            failure = failed
+            work.listener.restart(str(failure))
+            if failure.lasting:
+                hopeless.add(id(model))
+            # Where money is limited each try that may have cost some is a call of its own, with its own reservation.
+            tries = tries + 1 if failure.billed and work.actor.agent.limits.cost_usd is not None else PAID_TRIES
     text = str(failure) if failure else "This agent names no model that can be used here."
     work.record(ev.TurnStopped("model_failed", text, refunded=failure is not None and not failure.billed))
+
+
+async def _ask(work: Work, model: Model, before: ModelFailed | None) -> ModelFailed | None:
+    """Ask one model. None when there is nothing more to ask: it has answered, or a limit forbids the call."""
+    prepared, price = work.actor.prepared[model.name], work.actor.price(model.name)
+    request = build(prepared.agent, work.session, work.clock(), prepared.tools, model.name, prepared)
+    why, refunded = (str(before), not before.billed) if before else (None, False)
+    reserved: float | None = None
+    if work.actor.agent.limits.cost_usd is not None:
+        request.max_output_tokens = request.max_output_tokens or RESERVE  # what may be said is what is reserved
+        request.pay_once = True
+        reserved = reserve(price, request.tokens, request.max_output_tokens) if price else None
+        if (step := _unaffordable(work, model, reserved, refunded)) is not None:
+            await _stop_before(work, step, refunded)
+            return None
+    work.record(ev.ModelCalled(model.name, reserved, why, refunded), lazy=reserved is None)
+    if reserved is None:
+        work.log.kick()
+    else:
+        await work.log.flush()
+    try:
+        timeout = float(work.actor.agent.session.llm_timeout_seconds)
+        response = _response(work, await model.answer(request, work.listener, timeout), price)
+    except ModelFailed as error:
+        return error
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - foreign code: it failed, the session goes on
+        _pass_on(error)
+        return ModelFailed(f"{model.name} broke: {_told(error)}")
+    work.record(response)
+    return None
 
 
 def _pass_on(error: BaseException) -> None:
@@ -200,7 +212,9 @@ def _response(work: Work, answer: Answer, price: Price | None) -> ev.AssistantRe
     if not usd and not work.session.spent.reserved_usd:
         usd = None  # nothing was set aside and nothing was spent: not worth a word
     calls = _distinct(answer.tool_calls, work.session)
-    return ev.AssistantResponse(work.session.agent, answer.content, calls, answer.usage, usd)
+    response = ev.AssistantResponse(work.session.agent, answer.content, calls, answer.usage, usd)
+    ev.seal(1, "", response)
+    return response
 
 
 def _distinct(calls: Sequence[ev.ToolCall], session: Session) -> tuple[ev.ToolCall, ...]:

@@ -232,10 +232,22 @@ class Lives:
 
     async def _let_go(self, live: Live, snapshot: bool) -> None:
         try:
-            if snapshot and live.failure is None and live.session.seq > live.log.covered:
-                await live.log.snapshot(live.session)
+            if snapshot and live.failure is None and (live.session.seq > live.log.covered or self.grown(live)):
+                await self.keep(live)
         finally:
             await live.log.release()
+
+    def grown(self, live: Live) -> bool:
+        """Whether enough has happened for a snapshot that shortens the log: rarer the longer a session is."""
+        old = live.log.covered if self._compaction(live) == "disabled" else live.log.first
+        return live.session.seq - old >= max(self._settings.snapshot_every, live.session.seq // 3)
+
+    async def keep(self, live: Live) -> None:
+        """Write a snapshot, and shorten the log if it has grown."""
+        await live.log.snapshot(live.session, self._compaction(live) if self.grown(live) else None)
+
+    def _compaction(self, live: Live) -> Compaction:
+        return live.work.actor.agent.session.compaction or self._settings.compaction
 
     async def discard(self, live: Live, error: DuragentError) -> None:
         """The disk refused: this state is over, and the next message opens the session from what is on disk."""
@@ -256,7 +268,7 @@ class Lives:
     def too_old(self, session: Session, ttl_hours: int | None = None) -> bool:
         """Whether a session has been idle for longer than it may be."""
         hours = self._settings.ttl_hours if ttl_hours is None else ttl_hours
-        if not hours or session.ended:
+        if not hours or session.ended or session.waiting:  # what waits for a person waits as long as it takes
             return False
         try:
             at = datetime.fromisoformat(session.updated_at)

@@ -10,14 +10,14 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from duragent.agent import Agent
 from duragent.core import events as ev
 from duragent.core.session import Session
 from duragent.core.turn import Rest, Wait, WaitUntil
 from duragent.engine import Actor, advance
-from duragent.errors import Conflict, DuragentError, NotFound
+from duragent.errors import Conflict, DuragentError, NotAllowed, NotFound
 from duragent.following import Delta, Follower, Forget, Item, Lagged, Settled
 from duragent.living import Live, Lives, Settings, new_id
 from duragent.models import Model
@@ -103,6 +103,8 @@ class Runtime:
         reason: str | None = None,
     ) -> int:
         """Answer what a session asked. Only what really waits can be decided, and only once."""
+        if decision not in get_args(ev.Decision):
+            raise NotAllowed(f"{decision!r} is no decision; there are {', '.join(get_args(ev.Decision))}.")
         live = await self._lives.open(session_id)
         if call_id not in live.session.waiting:
             raise Conflict(f"{session_id} does not wait for a decision about {call_id!r}: it was made, or never asked.")
@@ -327,11 +329,9 @@ class Runtime:
 
     async def _keep(self, live: Live) -> None:
         """Write a snapshot, and shorten the log, once enough has happened: rarer the longer a session is."""
-        since = live.session.seq - live.log.covered
-        if since >= max(self.settings.snapshot_every, live.session.seq // 3):
-            compaction = live.work.actor.agent.session.compaction or self.settings.compaction
+        if self._lives.grown(live):
             with suppress(DuragentError):
-                await live.log.snapshot(live.session, compaction)
+                await self._lives.keep(live)
 
     async def _halt(self, live: Live) -> None:
         while (task := live.task) is not None:

@@ -84,10 +84,9 @@ def test_a_person_reads_the_call_in_one_line() -> None:
     assert command(ToolCall("c1", "look")) == "look {}"
 
 
-@pytest.mark.parametrize("args", [["push", "--force"], "push --force"])
-def test_rules_about_a_program_see_its_arguments(args: Any) -> None:
+def test_rules_about_a_program_see_its_arguments() -> None:
     git = ToolSpec("git", kind="cli")
-    push, look = ToolCall("c1", "git", {"args": args}), ToolCall("c1", "git", {"args": ["status"]})
+    push, look = ToolCall("c1", "git", {"args": ["push", "--force"]}), ToolCall("c1", "git", {"args": ["status"]})
     policy = Policy(PolicyTier("ask", allow=("cli:git status",), deny=("cli:git push*",)))
     assert judge(policy, git, push) == Verdict("deny", "cli:git push*")
     assert judge(policy, git, look) == Verdict("allow", "cli:git status")

@@ -553,3 +553,12 @@ def test_a_repeatable_call_that_is_cut_off_again_and_again_is_not_run_for_ever()
     assert step(answer(call("c1")), *starts[:3]) == RunTools((call("c1"),))
     closed = step(answer(call("c1")), *starts)
     assert isinstance(closed, CloseCall) and closed.outcome == "interrupted"
+
+
+@pytest.mark.parametrize("args", [{"delete": 1, "all": 2}, "de'le'te all", ["delete", 7], None, [["delete"]]])
+def test_a_program_runs_with_a_list_of_texts_or_not_at_all(args: Any) -> None:
+    ledger = ToolSpec("ledger", kind="cli", unruled="allow")
+    events = [ev.UserMessage("go"), ev.ModelCalled("m"), answer(call("c1", "ledger", {"args": args}))]
+    found = next_step(Agent(name="a"), fold(log(*events)), NOW, {"ledger": ledger})
+    expected = "The arguments are not as they should be: args is a list of texts."
+    assert found == CloseCall("c1", "error", expected)

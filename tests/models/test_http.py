@@ -110,7 +110,7 @@ def test_tries_come_to_an_end_with_the_last_word_of_the_provider(
     make: Make, good: Any, pieces: Any, called: str
 ) -> None:
     outcome = ask([refuse(500), refuse(429, {"error": {"message": "slow down"}})], make)
-    assert outcome.fate == (f"{called}: 429 slow down", False, True, 429)
+    assert outcome.fate == (f"{called}: 429 slow down", False, False, 429)
     assert (len(outcome.asked), outcome.waits) == (TRIES, [1.0, 2.0, 4.0, 8.0, 16.0])
 
 

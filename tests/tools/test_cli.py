@@ -32,8 +32,8 @@ def call(folder: Path, text: str, arguments: object = None) -> ToolAnswer:
     return answer
 
 
-@pytest.mark.parametrize("given", [["a b", "$(touch x); `touch x`", "*"], "'a b' '$(touch x); `touch x`' '*'"])
-def test_arguments_reach_the_program_one_by_one_and_no_shell(given: object, tmp_path: Path) -> None:
+def test_arguments_reach_the_program_one_by_one_and_no_shell(tmp_path: Path) -> None:
+    given = ["a b", "$(touch x); `touch x`", "*"]
     answer = call(tmp_path, 'for each in "$@"; do echo "<$each>"; done', given)
     assert answer == ToolAnswer(True, "<a b>\n<$(touch x); `touch x`>\n<*>\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tool.sh"]

@@ -42,6 +42,7 @@ class Request(Struct):
     tokens: int = 0  # estimate of the whole request, with its margin
     temperature: float | None = None
     max_output_tokens: int | None = None
+    pay_once: bool = False  # a try that may have cost money is not repeated: whoever asks counts it first
 
 
 class Shorter(Struct, gc=False):

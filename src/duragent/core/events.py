@@ -232,14 +232,21 @@ def render_entry(entry: Entry) -> bytes:
 
 
 def seal(seq: int, timestamp: str, event: Event) -> tuple[Entry, bytes]:
-    """An event with its place, and its line. Half a surrogate pair, which no file can hold, becomes `\ufffd`."""
-    entry = Entry(seq, timestamp, event)
+    """An event with its place, and its line. Raises `ValueError` for what could not be read again: nothing gets into a
+    log that does not get out of it. Half a surrogate pair, which no file can hold, becomes `\ufffd`."""
     try:
-        return entry, render_entry(entry)
+        line = render_entry(Entry(seq, timestamp, event))
     except UnicodeEncodeError:
-        whole = convert(_mended(to_builtins(event)), type(event))
-        entry = Entry(seq, timestamp, whole)
-        return entry, render_entry(entry)
+        event = convert(_mended(to_builtins(event)), type(event))
+        line = render_entry(Entry(seq, timestamp, event))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"this {type(event).__name__} cannot be written: {error}") from None
+    if not isinstance(event, Unknown):
+        try:
+            _decode_event(line)
+        except (DecodeError, RecursionError) as error:
+            raise ValueError(f"this {type(event).__name__} could not be read again: {error}") from None
+    return Entry(seq, timestamp, event), line
 
 
 def _mended(value: Json) -> Json:

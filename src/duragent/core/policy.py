@@ -63,12 +63,19 @@ def judge(policy: Policy, spec: ToolSpec, call: ToolCall) -> Verdict:
     return Verdict(_MODES[mode], f"mode: {mode}")
 
 
+def words(call: ToolCall) -> tuple[str, ...] | None:
+    """The arguments of a program, one by one: what is judged is what runs. None where they are no list of texts."""
+    given = call.arguments.get("args", []) if isinstance(call.arguments, dict) else None
+    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+        return None
+    return tuple(given)
+
+
 def _subjects(spec: ToolSpec, call: ToolCall) -> tuple[str, ...]:
     """What rules speak of: the tool, and for a program also the whole line."""
     tool = f"{'builtin' if spec.kind == 'function' else spec.kind}:{spec.name}"
-    given = call.arguments.get("args") if spec.kind == "cli" and isinstance(call.arguments, dict) else None
-    words = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-    return (tool, " ".join([tool, *map(str, words)])) if words else (tool,)
+    line = words(call) if spec.kind == "cli" else None
+    return (tool, " ".join([tool, *line])) if line else (tool,)
 
 
 def _matches(pattern: str, subjects: tuple[str, ...]) -> bool:

@@ -238,7 +238,7 @@ def _approval_required(session: Session, event: ev.ApprovalRequired, entry: ev.E
 
 
 def _approval_decision(session: Session, event: ev.ApprovalDecision, entry: ev.Entry) -> None:
-    allowed = event.decision != "deny"
+    allowed = event.decision in ("allow_once", "allow_session", "allow_always")
     call = session.open_calls.get(event.call_id)
     if call is not None and call.stage == "asked":
         call.stage = "approved" if allowed else "denied"

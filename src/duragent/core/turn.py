@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from duragent.agent import Agent
 from duragent.core.events import Outcome, StopReason, ToolCall
-from duragent.core.policy import ToolSpec, command, digest, judge
+from duragent.core.policy import ToolSpec, command, digest, judge, words
 from duragent.core.session import Call, Session
 
 MAX_RETRIES = 3
@@ -143,6 +143,8 @@ def _about(agent: Agent, session: Session, opened: Call, spec: ToolSpec | None) 
     if call.malformed is not None or not isinstance(call.arguments, dict):
         text = f"The arguments are no JSON object: {(call.malformed or 'nothing')[:500]}"
         return CloseCall(call.call_id, "error", text)
+    if spec.kind == "cli" and words(call) is None:
+        return CloseCall(call.call_id, "error", "The arguments are not as they should be: args is a list of texts.")
     if opened.stage == "approved":
         return RunTools((call,))
     verdict = judge(agent.policy, spec, call)

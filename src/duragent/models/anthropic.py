@@ -82,7 +82,12 @@ class AnthropicModel:
             body, sent = self.body(request), self._takes_temperature and request.temperature is not None
             try:
                 reader = await self._transport.ask(
-                    self._endpoint, body, lambda: _Reader(self._endpoint, listener, tools), listener, deadline
+                    self._endpoint,
+                    body,
+                    lambda: _Reader(self._endpoint, listener, tools),
+                    listener,
+                    deadline,
+                    request.pay_once,
                 )
             except ModelFailed as failure:
                 if not sent or failure.status != 400 or "temperature" not in str(failure):

@@ -120,9 +120,16 @@ class Transport:
         return self._clock() + timeout_seconds
 
     async def ask(
-        self, endpoint: Endpoint, body: bytes, begin: Callable[[], R], listener: Listener, deadline: float
+        self,
+        endpoint: Endpoint,
+        body: bytes,
+        begin: Callable[[], R],
+        listener: Listener,
+        deadline: float,
+        pay_once: bool = False,
     ) -> R:
-        """Post `body` until an answer is complete, trying again within the deadline. `begin` makes a new reader."""
+        """Post `body` until an answer is complete, trying again within the deadline. `begin` makes a new reader. With
+        `pay_once` a try that may have cost money is the last."""
         if endpoint.unsendable:
             text = "the key or a header holds a character that HTTP forbids. Mend it where it is set"
             raise endpoint.failed(text, lasting=True, billed=False)
@@ -136,7 +143,8 @@ class Transport:
             failure = setback.failure
             billed = failure.billed = failure.billed or billed
             wait = self._wait(tries, setback.after)
-            if failure.lasting or tries == TRIES or self._clock() + wait >= deadline:
+            spent = pay_once and failure.billed
+            if failure.lasting or spent or tries == TRIES or self._clock() + wait >= deadline:
                 raise failure
             if reader.spoke:
                 listener.restart(str(failure))
@@ -261,7 +269,7 @@ class Transport:
             response.close()  # the status says enough
         why, spent = explain(body[:MAX_REFUSAL])
         lasting = status < 500 and (status != 429 or spent)
-        failure = endpoint.failed(f"{status} {why}", lasting=lasting, billed=status >= 500, status=status)
+        failure = endpoint.failed(f"{status} {why}", lasting=lasting, billed=False, status=status)
         return _Setback(failure, retry_after(response.headers, self._now()))
 
 

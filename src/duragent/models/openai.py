@@ -86,7 +86,12 @@ class OpenAIModel:
             body, before = self.body(request), frozenset(self._amended)
             try:
                 reader = await self._transport.ask(
-                    self._endpoint, body, lambda: _Reader(self._endpoint, listener, tools), listener, deadline
+                    self._endpoint,
+                    body,
+                    lambda: _Reader(self._endpoint, listener, tools),
+                    listener,
+                    deadline,
+                    request.pay_once,
                 )
             except ModelFailed as failure:
                 if not self._amend(failure, request, before):

@@ -30,6 +30,7 @@ class SessionLog(Protocol):
 
     session_id: str
     seq: int
+    first: int  # the first entry that the log still has
     covered: int  # entries up to here are in a snapshot
 
     def stage(self, event: Event, now: datetime, *, lazy: bool = False) -> Entry:

@@ -26,6 +26,7 @@ class FileLog:
     def __init__(self, folder: str, writers: Writers, lock: int, deliver: Deliver) -> None:
         self.session_id = os.path.basename(folder)
         self.seq = 0
+        self.first = 1  # the first entry that the log still has
         self.covered = 0  # entries up to here are in the snapshot on disk
         self._folder, self._writers, self._lock, self._deliver = folder, writers, lock, deliver
         self._log = os.path.join(folder, LOG)
@@ -52,6 +53,7 @@ class FileLog:
             disk.sync_folder(os.path.dirname(self._log))
         self.seq, self.covered, self._size = loaded.session.seq, loaded.covered, loaded.size
         self._last = loaded.session.updated_at
+        self.first = opening.first_seq(self._folder)
         return Stored(loaded.session, tuple(notes))
 
     def _keep_aside(self, torn: bytes, size: int) -> str:
@@ -157,18 +159,21 @@ class FileLog:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         path, log, size, seq = self._folder, self._log, self._size, session.seq
-        offset = size if seq == self.seq and not _shortens(compaction) else 0
+        shortened = _shortens(compaction)
+        offset = size if seq == self.seq and not shortened else 0
         data = snapshot.render(self.session_id, session, offset)
         self._busy = True
 
         def work() -> int:
             disk.replace(os.path.join(path, STATE), data)
-            return opening.compact(path, seq, compaction) if _shortens(compaction) else size
+            return opening.compact(path, seq, compaction) if shortened else size
 
         def done(size: int | None, error: OSError | None) -> None:
             self._busy = False
             if error is None:
                 self._size, self.covered = self._size if size is None else size, seq
+                if shortened:
+                    self.first = seq
             elif not os.path.exists(log) or os.path.getsize(log) != self._size:
                 self._broken = failed(path, error)
             if not waiter.done():

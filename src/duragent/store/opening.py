@@ -11,7 +11,7 @@ from contextlib import suppress
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
-from duragent.core.events import Entry
+from duragent.core.events import KINDS, Entry
 from duragent.core.session import Session, fold
 from duragent.errors import CorruptLog
 from duragent.store import Compaction, disk, foreign, lines, snapshot
@@ -34,7 +34,12 @@ class _Numbered(Struct):
     seq: int
 
 
+class _Typed(Struct):
+    type: str = ""
+
+
 _decode_seq = Decoder(_Numbered).decode
+_decode_type = Decoder(_Typed).decode
 
 
 def load(folder: str) -> Loaded:
@@ -132,20 +137,44 @@ def entries(folder: str, after: int) -> Iterator[Entry]:
     yield from lines.parse(path, good, max(last, _first_seq(good) - 1))
 
 
+def first_seq(folder: str) -> int:
+    """The number of the first entry in the log; 1 for an empty one."""
+    path = os.path.join(folder, LOG)
+    try:
+        with open(path, "rb") as file:
+            return _first_seq(file.readline())
+    except FileNotFoundError:
+        return 1
+
+
 def compact(folder: str, seq: int, compaction: Compaction | None) -> int:
     """Take the lines before `seq` out of the log; a snapshot on disk covers them. Gives the log's new size.
 
-    The line of `seq` itself stays, so that a log whose beginning is gone never looks like an empty one.
+    The line of `seq` itself stays, so that a log whose beginning is gone never looks like an empty one. What a newer
+    version has written and this one does not know is in no snapshot: it goes to the archive, whatever the mode.
     """
     path = os.path.join(folder, LOG)
     data = _bytes(path)
     cut = _line_of(data, seq)
     if cut <= 0:
         return len(data)
-    if compaction == "archive":
-        _archive(folder, data[:cut])
+    taken = data[:cut] if compaction == "archive" else _strange(data[:cut])
+    if taken:
+        _archive(folder, taken)
     disk.replace(path, data[cut:])
     return len(data) - cut
+
+
+def _strange(data: bytes) -> bytes:
+    """The lines of events that this version does not know."""
+    return b"".join(line for line in data.splitlines(keepends=True) if _type_of(line) not in KINDS)
+
+
+def _type_of(line: bytes) -> str:
+    try:
+        return _decode_type(line).type
+    except DecodeError:
+        return ""
 
 
 def _line_of(data: bytes, seq: int) -> int:

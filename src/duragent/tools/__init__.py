@@ -43,6 +43,11 @@ def function_tool(
 
     `ask` has a person approve each call unless a policy file says otherwise.
     """
+    if not inspect.iscoroutinefunction(inspect.unwrap(function)) and not inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__ is as good
+    ):
+        raise TypeError(f"{name or function!r} is no async function; write `async def`")
+    signature = inspect.signature(function)
     spec = ToolSpec(
         name=name or function.__name__,
         description=description or inspect.getdoc(function) or "",
@@ -54,6 +59,10 @@ def function_tool(
     )
 
     async def run(arguments: dict[str, Any]) -> str | ToolAnswer:
+        try:
+            signature.bind(**arguments)
+        except TypeError as error:  # the model's mistake, not the tool's: it is told, and can mend it
+            return ToolAnswer(False, f"The arguments are not as they should be: {error}")
         answer = await function(**arguments)
         return answer if isinstance(answer, ToolAnswer) else "" if answer is None else str(answer)
 

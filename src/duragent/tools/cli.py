@@ -33,9 +33,7 @@ def make(agent: Agent, tool: CliTool | DiscoveredTool) -> Tool:
     about = getattr(tool, "description", "") or f"Runs the program {tool.name}."
 
     async def run(arguments: dict[str, Any]) -> ToolAnswer:
-        given = arguments.get("args", [])
-        more = shlex.split(given) if isinstance(given, str) else [str(each) for each in given]
-        return await _execute([*command, *more], folder)
+        return await _execute([*command, *arguments.get("args", [])], folder)
 
     return Tool(ToolSpec(tool.name, about, _PARAMETERS, kind="cli"), run)
 
