@@ -582,7 +582,7 @@ def test_a_session_that_is_opened_again_and_again_is_compacted_too(tmp_path: Pat
                 await runtime.post(session_id, "hi")
                 await runtime.settled(session_id)
         lines = (tmp_path / session_id / "events.jsonl").read_bytes().splitlines()
-        assert 1 + 30 * 3 > 2 * len(lines)
+        assert 2 * len(lines) < 1 + 30 * 3
         async with runtime_at(tmp_path, Speaker("ok")) as runtime:
             assert len((await runtime.session(session_id)).messages) == 60
 

@@ -186,7 +186,7 @@ def test_a_candidate_is_opened_as_the_model_it_names(candidate: Candidate, name:
 def test_a_script_is_opened_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("answers: [{text: a}]")
     model = open_model(Candidate("scripted", str(tmp_path / "s.yaml")), environ={})
-    assert (type(model), model.name) == (ScriptedModel, f"scripted/{tmp_path}/s.yaml")
+    assert (type(model), model.name) == (ScriptedModel, "scripted/s.yaml")
 
 
 def test_a_missing_key_is_named_before_anything_is_sent() -> None:

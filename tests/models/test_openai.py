@@ -115,8 +115,8 @@ def test_other_servers_get_one_system_message_at_the_start_and_max_tokens() -> N
     told = {"notice": "2 are not shown.", "stamp": "It is Monday.", "max_output_tokens": 7}
     for sent in (body(provider="ollama", **told), ask([chat(["x"])], openai(), hello(**told)).sent):
         assert sent["messages"] == [
-            {"role": "system", "content": "You help.\n\n2 are not shown.\n\nIt is Monday."},
-            {"role": "user", "content": "hi"},
+            {"role": "system", "content": "You help.\n\n2 are not shown."},
+            {"role": "user", "content": "hi\n\n(It is Monday.)"},
         ]
         assert (sent["max_tokens"], "max_completion_tokens" in sent, "tools" in sent) == (7, False, False)
 

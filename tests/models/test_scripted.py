@@ -178,7 +178,7 @@ def test_it_can_be_cancelled_while_it_speaks() -> None:
 
 def test_the_example_plays_a_tool_call_an_error_and_a_default() -> None:
     model = ScriptedModel(HELLO)
-    assert model.name == f"scripted/{HELLO}"
+    assert model.name == "scripted/script.yaml"
     assert ask(model, user("What time is it?", 2)) == Answer(
         "[script]\nI will ask the clock.", (ToolCall("call_2_1", "bash", {"command": "date -u"}),), None, 0.0
     )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 Json = Any
@@ -79,6 +80,14 @@ def _openai_tools(tools: Json) -> list[str]:
         or not tool.get("function", {}).get("name")
         or tool["function"].get("parameters", {}).get("type") != "object"
     ]
+
+
+def takes_turns(request: Mapping[str, Json]) -> list[str]:
+    """What a strict chat template refuses: a system message that is not the first, or one who speaks twice in a row."""
+    roles = [message.get("role") for message in request["messages"]]
+    found = [f"messages[{at}]: a system message" for at, role in enumerate(roles) if role == "system" and at]
+    pairs = enumerate(pairwise(roles), 1)
+    return found + [f"messages[{at}]: {b} speaks again" for at, (a, b) in pairs if a == b in ("user", "assistant")]
 
 
 def valid_anthropic(request: Mapping[str, Json]) -> list[str]:

@@ -21,7 +21,7 @@ from duragent.cli import open_transport
 from duragent.cli.places import named_agents, shown
 from duragent.config import Config
 from duragent.core.resolve import KNOWN_LOCAL, Candidate
-from duragent.errors import NotAllowed, NotFound
+from duragent.errors import ModelFailed, NotAllowed, NotFound
 from duragent.models import Model, open_model
 from duragent.models.choosing import choose
 from duragent.runtime import Runtime, Settings
@@ -125,8 +125,23 @@ class Models:
             small = [str(each) for each in plan.candidates] == [f"local/{KNOWN_LOCAL[0]}"]
             for text in plan.notes[-1:] if small else plan.notes:
                 self.tell(text)
-            self._chosen[key] = [self._open(each) for each in plan.candidates]
+            self._chosen[key] = self._opened(plan.candidates)
         return self._chosen[key]
+
+    def _opened(self, candidates: Sequence[Candidate]) -> list[Model]:
+        """Those that can be opened, in their order. One that cannot is told, and the next takes its place."""
+        models: list[Model] = []
+        failures: list[ModelFailed] = []
+        for each in candidates:
+            try:
+                models.append(self._open(each))
+            except ModelFailed as failure:
+                failures.append(failure)
+        if not models and failures:
+            raise failures[0]
+        for told in failures:
+            self.tell(str(told))
+        return models
 
     def _open(self, candidate: Candidate) -> Model:
         if candidate.provider not in _INSIDE and self._transport is None:

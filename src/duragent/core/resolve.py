@@ -35,8 +35,10 @@ _KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openrout
 _ALIASES = {"claude": "anthropic", "google": "gemini"}
 _NAMES = {"claude": "anthropic", "gpt-": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "gemini": "gemini"}
 _OLLAMA_PORT = 11434
-_HOSTS = ("localhost", "127.0.0.1", "::1", "api.anthropic.com", "api.openai.com", "openrouter.ai")
-"""Where a key may go without a word from the owner."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_HOSTS = {"OPENAI_API_KEY": "api.openai.com", "ANTHROPIC_API_KEY": "api.anthropic.com"}
+_HOSTS |= {"OPENROUTER_API_KEY": "openrouter.ai"}
+"""Where a key may go without a word from the owner: to its own provider, encrypted."""
 
 
 class Facts(Struct, frozen=True):
@@ -267,10 +269,13 @@ _HANDLERS: Mapping[str, Callable[[ModelRef, Agent, Facts], Candidate | _Missing]
 
 def _guarded(candidate: Candidate, facts: Facts) -> Candidate | _Missing:
     """Agents come from strangers: where their file sends a key, the owner must have said so."""
-    host = urlsplit(candidate.base_url or "").hostname or ""
-    if not candidate.key_env or not host or host in (*_HOSTS, *facts.key_hosts):
+    place = urlsplit(candidate.base_url or "")
+    host = place.hostname or ""
+    if not candidate.key_env or not host or host in _LOOPBACK:
         return candidate
-    return _Missing(
-        f"{candidate}: the agent's file would send the key in {candidate.key_env} to {host}. "
-        f"If you trust that place, set DURAGENT_KEY_HOSTS={host}"
-    )
+    what = f"{candidate}: the agent's file would send the key in {candidate.key_env} to {host}"
+    if place.scheme != "https":
+        return _Missing(f"{what}, readable for everybody on the way. Write https:// in its base_url")
+    if host in (_HOSTS.get(candidate.key_env), *facts.key_hosts):
+        return candidate
+    return _Missing(f"{what}. If you trust that place, set DURAGENT_KEY_HOSTS={host}")

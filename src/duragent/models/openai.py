@@ -6,7 +6,7 @@ retries: `http.py` does. Another provider of this format needs a line in `ADDRES
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import DecodeError, Struct, ValidationError
@@ -143,10 +143,9 @@ class OpenAIModel:
     def _messages(self, request: Request) -> list[bytes]:
         told = [text.strip() for text in (request.system, request.notice) if text.strip()]
         stamp = request.stamp.strip()
-        if self._strict:
-            told = ["\n\n".join([*told, stamp] if stamp else told)] if told or stamp else []
-        texts = [_text("system", text) for text in told]
         history = with_fresh_ids(request.messages) if repeated_ids(request.messages) else request.messages
+        if self._strict:
+            told, history = ["\n\n".join(told)] if told else [], _in_turns(history, stamp)
         wires = [m.wire if m.wire and m.dialect == DIALECT else _encode_message(m) for m in history]
         last = next((m for m, wire in zip(reversed(history), reversed(wires), strict=True) if wire), None)
         wires = [wire for wire in wires if wire]
@@ -154,7 +153,24 @@ class OpenAIModel:
             wires.append(_text("user", GO_ON))
         if stamp and not self._strict:
             wires.append(_text("system", stamp))
-        return texts + wires
+        return [*(_text("system", text) for text in told), *wires]
+
+
+def _in_turns(history: Sequence[Message], stamp: str) -> list[Message]:
+    """The history for servers whose templates are strict: who speaks twice in a row speaks once, and the stamp, which
+    no template has a place for, ends the newest word of the person."""
+    turns: list[Message] = []
+    for message in history:
+        before = turns[-1] if turns else None
+        if before is None or message.role != before.role or before.calls or not said(before):
+            turns.append(message)
+        elif said(message) or message.calls:
+            both = "\n\n".join(text for text in (said(before), said(message)) if text)
+            turns[-1] = Message(message.role, both, message.seq, message.calls)
+    newest = next((n for n in range(len(turns) - 1, -1, -1) if turns[n].role == "user" and said(turns[n])), None)
+    if stamp and newest is not None:
+        turns[newest] = Message("user", f"{said(turns[newest])}\n\n({stamp})", turns[newest].seq)
+    return turns
 
 
 def _text(role: str, content: str) -> bytes:

@@ -98,7 +98,7 @@ class ScriptedModel:
         repeat: bool = False,
         marker: str = MARKER,
     ) -> None:
-        self.name = f"scripted/{path or 'answers'}"
+        self.name = f"scripted/{Path(path).name or 'answers'}"
         self._script = load(path) if path else Script(tuple(answers), tuple(rules), default, repeat)
         self._marker = marker
 
