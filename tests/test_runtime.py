@@ -1,6 +1,7 @@
 """The verbs every door uses: what posting, deciding and cancelling promise."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from duragent.agent import Access, Agent, Limits
 from duragent.core import events as ev
-from duragent.errors import Conflict, NotFound
+from duragent.errors import Conflict, NotAllowed, NotFound
 from duragent.models import Answer
 from duragent.store.files import FileStore
 from tests.acting import (
@@ -29,7 +30,7 @@ from tests.acting import (
 )
 
 PAY = tool(nothing, "pay", ask=True)
-CANCELLED = ev.TurnStopped("cancelled", "The turn was cancelled.")
+CANCELLED = ev.TurnStopped("cancelled", "The turn was cancelled.", until=2)
 
 
 # Posting.
@@ -294,7 +295,7 @@ def test_cancelling_while_the_model_speaks_keeps_what_it_said(tmp_path: Path) ->
             await gate.reached.wait()
             assert await runtime.cancel(session_id) is True
             assert gate.cancelled
-            stop = ev.TurnStopped("cancelled", "The turn was cancelled.", "I was about to")
+            stop = ev.TurnStopped("cancelled", "The turn was cancelled.", "I was about to", until=2)
             assert stored(tmp_path, session_id)[-1] == stop
             await runtime.post(session_id, "and now?")
             session = await runtime.settled(session_id)
@@ -321,7 +322,7 @@ def test_only_the_answer_that_was_cut_off_is_kept_as_a_part(tmp_path: Path) -> N
             await gate.reached.wait()
             await runtime.cancel(session_id)
             assert stops(stored(tmp_path, session_id)) == [
-                ev.TurnStopped("cancelled", "The turn was cancelled.", "it is")
+                ev.TurnStopped("cancelled", "The turn was cancelled.", "it is", until=2)
             ]
 
     play(main())
@@ -435,5 +436,146 @@ def test_a_turn_after_a_cancelled_one_can_be_left_to_be_recovered(tmp_path: Path
                     await asyncio.gather(runtime.cancel(session_id), runtime.cancel(session_id))
         assert stops(stored(tmp_path, session_id)) == [CANCELLED]
         assert FileStore(tmp_path).read(session_id).session.owes_answer
+
+    play(main())
+
+
+def test_a_message_that_comes_after_a_cancel_gets_its_own_turn(tmp_path: Path) -> None:
+    async def main() -> None:
+        begun, cleaning = asyncio.Event(), asyncio.Event()
+
+        async def slow() -> str:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await cleaning.wait()
+            return "never"
+
+        tools = [tool(slow, "slow")]
+        async with runtime_at(tmp_path, Speaker(calling(call("c1", "slow")), "hello"), tools=tools) as runtime:
+            session_id = await runtime.open_session(AGENT)
+            await runtime.post(session_id, "go")
+            await begun.wait()
+            cancelling = asyncio.ensure_future(runtime.cancel(session_id))
+            await asyncio.sleep(0)
+            await runtime.post(session_id, "still there?")
+            cleaning.set()
+            assert await cancelling
+            session = await runtime.settled(session_id)
+            assert [message.content for message in session.messages][-2:] == ["still there?", "hello"]
+
+    play(main())
+
+
+def test_a_decision_that_comes_after_a_message_is_too_late(tmp_path: Path) -> None:
+    async def main() -> None:
+        gate = Gate()
+
+        async def act() -> str:
+            raise AssertionError("it must not run")
+
+        tools = [tool(act, ask=True)]
+        async with runtime_at(tmp_path, Speaker(calling(call("c1", "act")), gate), tools=tools) as runtime:
+            session_id = await runtime.open_session(AGENT)
+            await runtime.post(session_id, "go")
+            await runtime.settled(session_id)
+            posting = asyncio.ensure_future(runtime.post(session_id, "no, wait"))
+            await asyncio.sleep(0)
+            with pytest.raises(Conflict):
+                await runtime.decide(session_id, "c1", "allow_once")
+            await posting
+
+    play(main())
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), BaseException("odd")], ids=repr)
+def test_a_tool_that_wants_to_end_the_process_ends_only_itself(raised: BaseException, tmp_path: Path) -> None:
+    async def main() -> None:
+        async def leave() -> str:
+            raise raised
+
+        tools = [tool(leave, "leave")]
+        async with runtime_at(tmp_path, Speaker(calling(call("c1", "leave")), "went on"), tools=tools) as runtime:
+            session_id = await runtime.open_session(AGENT)
+            await runtime.post(session_id, "go")
+            session = await runtime.settled(session_id)
+            assert session.messages[-1].content == "went on"
+
+    play(main())
+
+
+def test_a_tool_that_swallows_its_cancellation_does_not_undo_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        async def deaf() -> str:
+            begun.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return "done all the same"
+
+        tools = [tool(deaf, "deaf")]
+        async with runtime_at(tmp_path, Speaker(calling(call("c1", "deaf")), "too far"), tools=tools) as runtime:
+            session_id = await runtime.open_session(AGENT)
+            await runtime.post(session_id, "go")
+            await begun.wait()
+            assert await runtime.cancel(session_id)
+            session = await runtime.session(session_id)
+            assert session.messages[-1].calls[0].content == "done all the same"
+            assert [each.reason for each in stops(stored(tmp_path, session_id))] == ["cancelled"]
+
+    play(main())
+
+
+def test_a_post_that_is_being_written_when_the_runtime_closes_is_kept_and_not_begun(tmp_path: Path) -> None:
+    async def main() -> None:
+        speaker = Speaker("answer")
+        runtime = runtime_at(tmp_path, speaker)
+        session_id = await runtime.open_session(AGENT)
+        posting = asyncio.ensure_future(runtime.post(session_id, "hi"))
+        await asyncio.sleep(0)
+        await runtime.close()
+        assert await posting == 2
+        assert speaker.requests == []
+        with pytest.raises(Conflict, match="closing"):
+            await runtime.post(session_id, "too late")
+        async with runtime_at(tmp_path, Speaker("later")) as again:
+            assert await again.recover() == [session_id]
+            assert (await again.settled(session_id)).messages[-1].content == "later"
+
+    play(main())
+
+
+@pytest.mark.parametrize("decision", ["Deny", "yes please", "", None])
+def test_only_a_known_decision_is_a_decision(decision: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async def act() -> str:
+            raise AssertionError("it must not run")
+
+        tools = [tool(act, ask=True)]
+        async with runtime_at(tmp_path, Speaker(calling(call("c1", "act")), "done"), tools=tools) as runtime:
+            session_id = await runtime.open_session(AGENT)
+            await runtime.post(session_id, "go")
+            await runtime.settled(session_id)
+            with pytest.raises(NotAllowed, match="is no decision"):
+                await runtime.decide(session_id, "c1", decision)
+            assert (await runtime.session(session_id)).waiting == ("c1",)
+
+    play(main())
+
+
+@pytest.mark.parametrize(
+    "message", [ev.UserMessage("x", sender_id=42), ev.UserMessage("x", message_id=7)], ids=["sender", "message"]
+)
+def test_what_could_not_be_read_again_is_not_written(message: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with runtime_at(tmp_path, Speaker("ok")) as runtime:
+            session_id = await runtime.open_session(AGENT)
+            with pytest.raises(ValueError, match="could not be read again"):
+                await runtime.post(session_id, message)
+            await runtime.post(session_id, "fine")
+            await runtime.settled(session_id)
+        assert said(stored(tmp_path, session_id)) == ["fine", "ok"]
 
     play(main())

@@ -160,18 +160,28 @@ async def _ask(work: Work, model: Model, before: ModelFailed | None) -> ModelFai
         response = _response(work, await model.answer(request, work.listener, timeout), price)
     except ModelFailed as error:
         return error
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - foreign code: it failed, the session goes on
+    except BaseException as error:  # noqa: BLE001 - foreign code: it failed, the session goes on
         _pass_on(error)
         return ModelFailed(f"{model.name} broke: {_told(error)}")
     work.record(response)
+    _stop_if_cancelled()
     return None
 
 
 def _pass_on(error: BaseException) -> None:
-    """Raise the cancellation that is meant for us; one that foreign code made up is its failure."""
+    """Raise the cancellation that is meant for us, and the person's own interrupt. What else foreign code comes up
+    with, be it `sys.exit()`, is its failure."""
     task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+    ours = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling()
+    if ours or isinstance(error, KeyboardInterrupt | GeneratorExit):
         raise error
+
+
+def _stop_if_cancelled() -> None:
+    """A cancellation that foreign code has swallowed holds all the same."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _told(error: BaseException) -> str:
@@ -211,8 +221,10 @@ def _response(work: Work, answer: Answer, price: Price | None) -> ev.AssistantRe
         usd = cost(price, answer.usage)
     if not usd and not work.session.spent.reserved_usd:
         usd = None  # nothing was set aside and nothing was spent: not worth a word
+    if usd is not None:
+        usd = max(usd, 0.0)
     calls = _distinct(answer.tool_calls, work.session)
-    response = ev.AssistantResponse(work.session.agent, answer.content, calls, answer.usage, usd)
+    response = ev.AssistantResponse(work.session.agent, _text(answer.content), calls, answer.usage, usd)
     ev.seal(1, "", response)
     return response
 
@@ -270,6 +282,7 @@ async def _run_tool(work: Work, call: ev.ToolCall) -> None:
         answer, outcome = await _try_tool(work, call)
     work.record(ev.ToolResult(call.call_id, answer, outcome))
     work.log.kick()
+    _stop_if_cancelled()
 
 
 async def _try_tool(work: Work, call: ev.ToolCall) -> tuple[ev.ToolAnswer, ev.Outcome]:
@@ -277,13 +290,15 @@ async def _try_tool(work: Work, call: ev.ToolCall) -> tuple[ev.ToolAnswer, ev.Ou
         said = await work.actor.tools[call.tool_name].run(call.arguments)
         answer = said if isinstance(said, ev.ToolAnswer) else ev.ToolAnswer(True, said)
         return ev.ToolAnswer(bool(answer.success), _short(_text(answer.content))), "ok"
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - foreign code: what it raises is its result
+    except BaseException as error:  # noqa: BLE001 - foreign code: what it raises is its result
         _pass_on(error)
         return ev.ToolAnswer(False, _short(_told(error))), "error"
 
 
 def _text(said: object) -> str:
-    return said if isinstance(said, str) else "" if said is None else str(said)
+    if isinstance(said, str):
+        return str.__str__(said)  # not one of its children, which no codec knows
+    return "" if said is None else str(said)
 
 
 def _short(text: str) -> str:

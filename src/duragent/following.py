@@ -29,13 +29,21 @@ class Settled(Struct, frozen=True):
     waiting: tuple[str, ...]
 
 
+class Gap(Struct, frozen=True):
+    """What came after `after` and before `first` is no longer in the log: compaction has taken it out. The conversation
+    is whole in the session's state."""
+
+    after: int
+    first: int
+
+
 class Lagged(Struct, frozen=True):
     """This follower was too slow and missed something. Follow again from `after`."""
 
     after: int
 
 
-Item = Entry | Delta | Forget | Settled | Lagged
+Item = Entry | Delta | Forget | Settled | Gap | Lagged
 
 
 class Follower:

@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from duragent.core import events as ev
 from duragent.core.session import Session
+from duragent.core.turn import Rest, Wait
 from duragent.engine import Actor, Work
-from duragent.errors import DuragentError, StorageFailed
+from duragent.errors import Conflict, DuragentError, StorageFailed
 from duragent.following import Delta, Follower, Forget, Item
 from duragent.store import Compaction, SessionLog, Store
 
@@ -39,7 +40,7 @@ class Live:
     """One session in memory. It is what a model speaks to."""
 
     __slots__ = (
-        *("cancelling", "failure", "followers", "held", "id", "left_at", "log"),
+        *("cancelling", "failure", "followers", "held", "id", "left_at", "log", "until"),
         *("partial", "published", "speaking", "task", "touched", "wake", "work"),
     )
 
@@ -56,6 +57,7 @@ class Live:
         self.partial: list[str] = []  # what a model has said of an answer,
         self.speaking = 0  # and how many answers there were before it
         self.published = 0
+        self.until = 0  # the newest message when the turn was cancelled
         self.touched = 0.0
         self.left_at: datetime | None = None
 
@@ -85,6 +87,8 @@ class Live:
         return "".join(self.partial) if self.speaking == self.session.steps else ""
 
     def delta(self, text: str) -> None:
+        if self.task is None or not isinstance(text, str):
+            return  # a model that speaks when nobody asked it, or no words
         if self.speaking != self.session.steps:
             self.speaking = self.session.steps
             self.partial.clear()
@@ -122,6 +126,7 @@ class Lives:
         self._here: dict[str, Live] = {}
         self._moving: dict[str, asyncio.Task[Any]] = {}  # sessions that are just being opened or let go
         self._reaper: asyncio.Task[None] | None = None
+        self._closing = False
 
     def get(self, session_id: str) -> Live | None:
         return self._here.get(session_id)
@@ -148,6 +153,8 @@ class Lives:
     async def open(self, session_id: str) -> Live:
         """The session as it is in memory, or read from disk."""
         while True:
+            if self._closing:
+                raise Conflict(f"{session_id} cannot be used any more: the runtime is closing.")
             if (moving := self._moving.get(session_id)) is not None:
                 await asyncio.wait({moving})
             elif (live := self._here.get(session_id)) is not None:
@@ -219,6 +226,7 @@ class Lives:
         now = asyncio.get_running_loop().time()
         for live in self.all():
             resting = live.task is None and not live.followers and now - live.touched >= idle_seconds
+            resting = resting and live.log.quiet and isinstance(live.work.next(), Rest | Wait)
             if resting and live.id in self._here:
                 with suppress(StorageFailed):
                     await self.release(live)
@@ -255,6 +263,7 @@ class Lives:
         await self.release(live)
 
     async def close(self) -> None:
+        self._closing = True
         if self._reaper is not None:
             self._reaper.cancel()
             await asyncio.wait({self._reaper})

@@ -18,19 +18,20 @@ from duragent.core.session import Session
 from duragent.core.turn import Rest, Wait, WaitUntil
 from duragent.engine import Actor, advance
 from duragent.errors import Conflict, DuragentError, NotAllowed, NotFound
-from duragent.following import Delta, Follower, Forget, Item, Lagged, Settled
+from duragent.following import Delta, Follower, Forget, Gap, Item, Lagged, Settled
 from duragent.living import Live, Lives, Settings, new_id
 from duragent.models import Model
 from duragent.models.prices import Price, find_price
 from duragent.store.files import FileStore
 from duragent.tools import NO_TOOLS, Tool, Toolbox, build_toolbox
 
-__all__ = ["Delta", "Forget", "Item", "Lagged", "Runtime", "Settings", "Settled"]
+__all__ = ["Delta", "Forget", "Gap", "Item", "Lagged", "Runtime", "Settings", "Settled"]
 
 Agents = Callable[[str, str], Agent]
 Models = Callable[[Agent], Awaitable[Sequence[Model]]] | Sequence[Model]
 Tools = Callable[[Agent], Toolbox] | Mapping[str, Tool | Callable[..., Awaitable[Any]]]
 _DEFAULT = Settings()
+STUBBORN_SECONDS = 10.0
 
 
 class Runtime:
@@ -117,7 +118,7 @@ class Runtime:
         """Stop the turn that runs or waits. False where there is none."""
         live = await self._lives.open(session_id)
         if (task := live.task) is not None:
-            live.cancelling = True
+            live.cancelling, live.until = True, live.session.wanted_seq
             task.cancel()
             await self._over(live, task)
             if not live.cancelling:
@@ -125,6 +126,7 @@ class Runtime:
             live.cancelling = False  # it had not even begun, so it could not write anything down
         if not live.session.owes_answer:
             return False
+        live.until = live.session.wanted_seq
         await self._say(live, self._cancelled(live))
         return True
 
@@ -136,12 +138,15 @@ class Runtime:
         live = await self._lives.open(session_id)
         while live.held:  # what is held back now must not be heard twice
             await live.log.flush()
+            live = await self._lives.open(session_id)
         follower = Follower(self.settings.follower_buffer)
         live.followers.append(follower)
         stored_until, last, spoken = live.published, after, live.spoken
         try:
             await self._attend(live)
             for entry in await self._stored(session_id, after, stored_until):
+                if entry.seq > last + 1:
+                    yield Gap(last, entry.seq)
                 last = entry.seq
                 yield entry
             if spoken:
@@ -176,6 +181,8 @@ class Runtime:
                     carried.append(session_id)
             except DuragentError as error:
                 self.problems[session_id] = error
+            except Exception as error:  # noqa: BLE001 - one session's fate must not be that of all
+                self.problems[session_id] = DuragentError(f"{session_id}: {type(error).__name__}: {error}")
         return carried
 
     # What doors ask beside the verbs.
@@ -273,6 +280,8 @@ class Runtime:
     def _wake(self, live: Live) -> None:
         if live.wake is not None:
             live.wake.set()
+        if self._lives.get(live.id) is not live:
+            return  # it has been let go; what was said is on disk, and `recover` carries it on
         if live.task is None and live.failure is None and not isinstance(live.work.next(), Rest | Wait):
             live.task = asyncio.get_running_loop().create_task(self._run(live))
 
@@ -316,7 +325,7 @@ class Runtime:
         await live.log.flush()
 
     def _cancelled(self, live: Live) -> ev.TurnStopped:
-        return ev.TurnStopped("cancelled", "The turn was cancelled.", live.spoken)
+        return ev.TurnStopped("cancelled", "The turn was cancelled.", live.spoken, until=live.until)
 
     async def _sleep(self, live: Live, until: datetime) -> None:
         live.wake = asyncio.Event()
@@ -343,7 +352,13 @@ class Runtime:
             await self._over(live, task)
 
     async def _over(self, live: Live, task: asyncio.Task[None]) -> None:
-        await asyncio.wait({task})
+        seconds = STUBBORN_SECONDS if task.cancelling() else None
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+        if not done:  # a tool that will not be cancelled holds nobody up: its session is given up as a crash leaves it
+            live.task = None
+            await self._lives.discard(
+                live, DuragentError(f"{live.id}: a tool or a model does not let itself be stopped")
+            )
         if live.task is task:  # it was cancelled before it began, so it could not say so itself
             live.task = None
 

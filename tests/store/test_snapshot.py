@@ -50,9 +50,10 @@ def test_a_snapshot_saves_reading_what_it_covers(tmp_path: Path, monkeypatch: py
 
     store = FileStore(tmp_path)
     monkeypatch.setattr("duragent.store.files.FIRST_LINE", 1)
+    monkeypatch.setattr("duragent.store.opening.LAST_LINE", 300)
     monkeypatch.setattr(disk, "read", recorded)
     assert store.read(ID).session.messages[-1].content == "one more"
-    assert asked == [("state.yaml", 0), ("events.jsonl", size - 1)]
+    assert asked == [("state.yaml", 0), ("events.jsonl", size - 300)]
 
 
 def test_an_old_snapshot_is_carried_on_by_the_log(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ class TurnStopped(_Event, frozen=True, tag="turn_stopped"):
     message: str
     partial: str = ""
     refunded: bool = False  # the last model call was turned away, so it cost nothing
+    until: int = 0  # the newest message when it was cancelled: what came later was not meant
 
 
 class ReplyDelivered(_Event, frozen=True, tag="reply_delivered"):

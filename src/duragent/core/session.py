@@ -111,7 +111,7 @@ class Session(Struct, omit_defaults=True):
     @property
     def waiting(self) -> tuple[str, ...]:
         """Ids of everything that a person must decide before this can go on."""
-        asked = tuple(id for id, call in self.open_calls.items() if call.stage == "asked")
+        asked = tuple(id for id, call in self.open_calls.items() if call.stage == "asked" and not self.interrupted_by)
         return (*asked, self.question.id) if self.question and self.question.stage == "asked" else asked
 
     @property
@@ -240,6 +240,8 @@ def _approval_required(session: Session, event: ev.ApprovalRequired, entry: ev.E
 def _approval_decision(session: Session, event: ev.ApprovalDecision, entry: ev.Entry) -> None:
     allowed = event.decision in ("allow_once", "allow_session", "allow_always")
     call = session.open_calls.get(event.call_id)
+    if call is not None and call.stage == "asked" and session.interrupted_by:
+        return  # a message came first and withdrew the question
     if call is not None and call.stage == "asked":
         call.stage = "approved" if allowed else "denied"
         call.decision, call.reason = event.decision, event.reason
@@ -278,7 +280,7 @@ def _turn_stopped(session: Session, event: ev.TurnStopped, entry: ev.Entry) -> N
     _close_all(session, "skipped", "This call was not run: the turn had been stopped.")
     if event.partial:
         _place(session, Message("assistant", event.partial, entry.seq))
-    session.owes_answer = event.reason == "rounds" and 0 < session.called_seq < session.wanted_seq
+    session.owes_answer = _unheard(session, event)
     session.question = None
     session.failed = ""
     session.interrupted_by = 0
@@ -286,6 +288,14 @@ def _turn_stopped(session: Session, event: ev.TurnStopped, entry: ev.Entry) -> N
         _begin_turn(session, session.wanted_seq, session.wanted_at)
     if session.gateway:
         session.undelivered[entry.seq] = None
+
+
+def _unheard(session: Session, event: ev.TurnStopped) -> bool:
+    """Whether somebody wrote something that the turn which is over has not seen."""
+    if event.reason == "cancelled":
+        return 0 < event.until < session.wanted_seq
+    limits = ("rounds", "background", "model_failed", "tool_failed")
+    return event.reason in limits and 0 < session.called_seq < session.wanted_seq
 
 
 def _close_all(session: Session, outcome: ev.Outcome, why: str) -> None:

@@ -110,7 +110,7 @@ def _about_calls(agent: Agent, session: Session, tools: Mapping[str, ToolSpec]) 
         if call.stage == "started":
             return _cut_off(session, call, tools.get(call.call.tool_name))
     first: Call = next(iter(session.open_calls.values()))
-    if session.interrupted_by and first.stage in ("new", "asked"):
+    if session.interrupted_by and first.stage in ("new", "asked", "approved"):
         text = "This call was not run: the person wrote a new message first."
         return CloseCall(first.call.call_id, "skipped", text)
     verdicts = _judge_all(agent, session, tools)

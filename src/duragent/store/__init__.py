@@ -33,6 +33,10 @@ class SessionLog(Protocol):
     first: int  # the first entry that the log still has
     covered: int  # entries up to here are in a snapshot
 
+    @property
+    def quiet(self) -> bool:
+        """Whether everything staged is on disk."""
+
     def stage(self, event: Event, now: datetime, *, lazy: bool = False) -> Entry:
         """Number an event and give it to the next write. A lazy one harms nobody if it goes down with the process."""
 

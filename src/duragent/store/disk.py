@@ -29,6 +29,15 @@ def sync_folder(path: str) -> None:
         os.close(fd)
 
 
+def sync_file(path: str) -> None:
+    """Wait until all of a file is on the disk."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        sync(fd)
+    finally:
+        os.close(fd)
+
+
 def append(path: str, data: bytes, size: int, durable: bool = True) -> int:
     """Add `data` to a file that has `size` bytes, and give its new size.
 

@@ -30,7 +30,8 @@ class FileLog:
         self.covered = 0  # entries up to here are in the snapshot on disk
         self._folder, self._writers, self._lock, self._deliver = folder, writers, lock, deliver
         self._log = os.path.join(folder, LOG)
-        self._size = 0
+        self._size = 0  # of the file, and
+        self._synced = 0  # how much of it is on the disk for certain
         self._last = ""
         self._pending: list[tuple[Entry, bytes]] = []  # numbered, not written
         self._written: list[Entry] = []  # written, not synced
@@ -54,6 +55,9 @@ class FileLog:
         self.seq, self.covered, self._size = loaded.session.seq, loaded.covered, loaded.size
         self._last = loaded.session.updated_at
         self.first = opening.first_seq(self._folder)
+        # The process before may have been killed after a write and before its sync: make certain what is believed.
+        disk.sync_file(self._log)
+        self._synced = self._size
         return Stored(loaded.session, tuple(notes))
 
     def _keep_aside(self, torn: bytes, size: int) -> str:
@@ -86,8 +90,10 @@ class FileLog:
         batch, self._pending, self._eager = self._pending, [], False
         try:
             self._size = disk.append(self._log, _joined(batch), self._size, False)
-        except OSError as error:
-            self._broken = failed(self._log, error)
+        except BaseException as error:
+            self._broken = failed(self._log, error if isinstance(error, OSError) else OSError(type(error).__name__))
+            if not isinstance(error, OSError):
+                raise
             return
         self._written += [entry for entry, _ in batch]
         if self._soon is None:
@@ -103,7 +109,7 @@ class FileLog:
         """Wait until everything staged so far is on disk."""
         if self._broken is not None:
             raise self._broken  # what was staged may have gone down with a write that nobody waited for
-        if self._quiet():
+        if self.quiet:
             return
         loop = asyncio.get_running_loop()
         done = loop.create_future()
@@ -112,7 +118,8 @@ class FileLog:
             self._write(loop)
         await done
 
-    def _quiet(self) -> bool:
+    @property
+    def quiet(self) -> bool:
         return not (self._pending or self._written or self._busy)
 
     def _write(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -126,7 +133,7 @@ class FileLog:
             self._soon.cancel()
             self._soon = None
         entries, self._written = [*self._written, *(entry for entry, _ in batch)], []
-        path, size, data = self._log, self._size, _joined(batch)
+        path, size, synced, data = self._log, self._size, self._synced, _joined(batch)
         self._busy = True
 
         def done(size: int | None, error: OSError | None) -> None:
@@ -134,13 +141,13 @@ class FileLog:
             if error is not None:
                 self._broken = failed(self._log, error)
             else:
-                self._size = size or self._size
+                self._size = self._synced = size or self._size
                 self._deliver(entries)
             self._settle(waiters)
             if self._waiters or self._eager:
                 self._write(loop)
 
-        self._writers.submit(loop, lambda: disk.append(path, data, size), done, id(self))
+        self._writers.submit(loop, lambda: _append(path, data, size, synced), done, id(self))
 
     def _settle(self, waiters: list[asyncio.Future[None]]) -> None:
         for waiter in waiters:
@@ -154,7 +161,7 @@ class FileLog:
     async def snapshot(self, session: Session, compaction: Compaction | None = None) -> None:
         """Write state.yaml; then, if `compaction` says how, take the lines away that it covers."""
         await self.flush()
-        while not self._quiet():  # a snapshot must not hold what the log does not: no waiting below this
+        while not self.quiet:  # a snapshot must not hold what the log does not: no waiting below this
             await self.flush()
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
@@ -172,6 +179,7 @@ class FileLog:
             self._busy = False
             if error is None:
                 self._size, self.covered = self._size if size is None else size, seq
+                self._synced = self._size
                 if shortened:
                     self.first = seq
             elif not os.path.exists(log) or os.path.getsize(log) != self._size:
@@ -188,7 +196,7 @@ class FileLog:
         """Let go of the session: another process may take it."""
         if self._lock >= 0:
             with suppress(StorageFailed):
-                while self._broken is None and not self._quiet():
+                while self._broken is None and not self.quiet:
                     await self.flush()
             with suppress(OSError):
                 os.ftruncate(self._lock, 0)
@@ -196,6 +204,18 @@ class FileLog:
                 self._soon.cancel()
             os.close(self._lock)
             self._lock = -1
+            self._broken = self._broken or StorageFailed(f"{self._log} was let go and is not written any more.")
+
+
+def _append(path: str, data: bytes, size: int, synced: int) -> int:
+    """Add to the log durably. After a sync that failed nobody knows what became of the bytes before: they go, too."""
+    try:
+        return disk.append(path, data, size)
+    except OSError:
+        if synced < size:
+            with suppress(OSError):
+                disk.cut(path, synced)
+        raise
 
 
 def _joined(batch: list[tuple[Entry, bytes]]) -> bytes:

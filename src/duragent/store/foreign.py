@@ -3,9 +3,9 @@
 Read only. The session goes on with our own log and snapshot; this file is left as it is.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import DecodeError, Struct, field
+from msgspec import DecodeError, Meta, Struct, field
 from msgspec.json import Decoder
 from msgspec.json import decode as decode_json
 
@@ -50,8 +50,8 @@ class _State(Struct):
     status: str = "active"
     created_at: str = ""
     snapshot_at: str = ""
-    last_event_seq: int = 0
-    checkpoint_seq: int = 0
+    last_event_seq: Annotated[int, Meta(ge=0)] = 0
+    checkpoint_seq: Annotated[int, Meta(ge=0)] = 0
     conversation: list[_Message] = []
     config: _Settings = field(default_factory=_Settings)
 
@@ -63,7 +63,7 @@ def parse(data: bytes) -> Session:
     """The session in a state.json, up to the entry from which its log must be replayed."""
     try:
         state = _decode(data)
-    except DecodeError as error:
+    except (DecodeError, RecursionError) as error:
         raise ValueError(f"it is no state of a Duragent session ({error})") from None
     if state.schema_version not in ("1", "2"):
         raise ValueError(f"its schema_version is {state.schema_version!r}; 1 and 2 can be read")
@@ -107,7 +107,7 @@ def _add(session: Session, said: _Message) -> None:
 def _call(call: _Call) -> ToolCall:
     try:
         arguments: Json = decode_json(call.function.arguments or "{}")
-    except DecodeError:
+    except (DecodeError, RecursionError):
         return ToolCall(call.id, call.function.name, None, call.function.arguments)
     return ToolCall(call.id, call.function.name, arguments)
 

@@ -18,6 +18,7 @@ from duragent.store import Compaction, disk, foreign, lines, snapshot
 
 LOG, STATE, ARCHIVE, FOREIGN = "events.jsonl", "state.yaml", "events.archive.jsonl", "state.json"
 NEWLINE = b"\n"
+LAST_LINE = 65_536  # so much before a snapshot's place is looked at; a longer line makes opening slower, not wrong
 
 
 class Loaded(Struct, frozen=True):
@@ -109,9 +110,13 @@ def _behind(path: str, kept: snapshot.Snapshot) -> bytes | None:
     """The log's bytes behind a snapshot, if it is still the log the snapshot was taken with."""
     if kept.offset <= 0:
         return None
+    start = max(0, kept.offset - LAST_LINE)
     try:
-        data = disk.read(path, kept.offset - 1)
+        data = disk.read(path, start)
     except FileNotFoundError:
+        return None
+    before, data = data[: kept.offset - start], data[kept.offset - start - 1 :]
+    if _last_seq(before, 0) != kept.session.seq:
         return None
     next_line = b'{"seq":%d,' % (kept.session.seq + 1)
     fits = data[:1] == b"\n" and (len(data) == 1 or data[1:].startswith(next_line[: len(data) - 1]))

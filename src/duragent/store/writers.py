@@ -42,7 +42,11 @@ class Writers:
         the session whose job this is, if it may run in the loop."""
         if self._alone(owner):
             start = perf_counter()
-            result, error = _tried(work)
+            try:
+                result, error = _tried(work)
+            except BaseException:  # an interrupt in the middle of a write: whoever waits must hear of it
+                loop.call_soon(done, None, OSError("interrupted"))
+                raise
             if perf_counter() - start > SLOW_SECONDS:
                 self._row = -PATIENCE
             loop.call_soon(done, result, error)
