@@ -21,7 +21,8 @@ from duragent.errors import Conflict, DuragentError, NotAllowed, NotFound
 from duragent.following import Delta, Follower, Forget, Gap, Item, Lagged, Settled
 from duragent.living import Live, Lives, Settings, new_id
 from duragent.models import Model
-from duragent.models.prices import Price, find_price
+from duragent.models.chosen import Chosen
+from duragent.models.prices import Price, find_price, read_price
 from duragent.store.files import FileStore
 from duragent.tools import NO_TOOLS, Tool, Toolbox, build_toolbox
 
@@ -35,14 +36,16 @@ STUBBORN_SECONDS = 10.0
 
 
 class Runtime:
-    """Sessions of any number of agents in one folder. Use it as `async with Runtime(…) as runtime`."""
+    """Sessions of any number of agents in one folder. Use it as `async with Runtime(…) as runtime`.
+
+    Without `models` each agent gets what it names and this machine has, as the command line would choose."""
 
     def __init__(
         self,
         folder: str | os.PathLike[str],
         *,
-        agents: Agents | Sequence[Agent],
-        models: Models = (),
+        agents: Agents | Sequence[Agent] | Agent,
+        models: Models | None = None,
         tools: Tools = NO_TOOLS,
         settings: Settings = _DEFAULT,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -50,8 +53,12 @@ class Runtime:
         self.settings, self.clock = settings, clock
         self.store = FileStore(folder, address=settings.address)
         self.problems: dict[str, DuragentError] = {}
-        self._agents = agents if callable(agents) else _listed(agents)
-        self._models, self._tools = models, tools
+        self._agents = agents if callable(agents) else _listed([agents] if isinstance(agents, Agent) else agents)
+        self._chosen = Chosen(os.environ) if models is None else None
+        self._models: Models = self._chosen if self._chosen is not None else models or ()
+        self._tools = tools
+        for name, said in settings.prices.items():
+            read_price(name, said)  # a price that is none is told now, not in the middle of a turn
         self._actors: dict[tuple[str, str], Actor] = {}
         self._opened: dict[int, Model] = {}  # also those of agents that have changed since: sessions may still use them
         self._lives = Lives(self.store, settings, clock, self._cast)
@@ -236,6 +243,8 @@ class Runtime:
         await self._lives.close()
         opened, self._opened = self._opened, {}
         self._actors.clear()
+        if self._chosen is not None:
+            await self._chosen.close()
         self.store.close()
         for model in opened.values():
             await model.close()

@@ -226,11 +226,6 @@ def config_problems(path: str) -> Any:
     return import_module("duragent.config").examine_config(path, os.environ)
 
 
-def open_transport() -> Any:
-    """The connections that models share. Loaded only for models that are reached over HTTP."""
-    return import_module("duragent.models.http").Transport()
-
-
 _SECRET = re.compile(r"(?:token|key|secret|passw(?:or)?d|cookie|authorization|credential)s?", re.IGNORECASE)
 _POINTER = re.compile(r"(?:\$\{\w+\}|env\.\w+|env\(.*\))?")
 

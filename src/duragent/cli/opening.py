@@ -8,7 +8,7 @@ import asyncio
 import getpass
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -17,13 +17,10 @@ from msgspec.structs import replace
 
 from duragent.agent import Agent
 from duragent.agentfiles import load
-from duragent.cli import open_transport
 from duragent.cli.places import named_agents, shown
 from duragent.config import Config
-from duragent.core.resolve import KNOWN_LOCAL, Candidate
-from duragent.errors import ModelFailed, NotAllowed, NotFound
-from duragent.models import Model, open_model
-from duragent.models.choosing import choose
+from duragent.errors import NotAllowed, NotFound
+from duragent.models.chosen import Chosen
 from duragent.runtime import Runtime, Settings
 from duragent.tools import Toolbox, tools_of
 
@@ -34,7 +31,6 @@ except ImportError:  # not on every system; the standard loop does the same, slo
 
 Result = TypeVar("Result")
 Tell = Callable[[str], None]
-_INSIDE = ("scripted", "local")  # models that need no connection
 
 
 def in_loop(main: Coroutine[Any, Any, Result], *, keyboard: bool = False) -> Result:
@@ -109,50 +105,6 @@ def missing_tools(agent: Agent) -> tuple[str, ...]:
     return tools_of(agent)[1]
 
 
-class Models:
-    """Chooses the models of each agent once. `tell` hears what a person should know about the choice."""
-
-    def __init__(self, environ: Mapping[str, str], override: str | None, embedded: bool, tell: Tell) -> None:
-        self.environ, self.override, self.embedded, self.tell = environ, override, embedded, tell
-        self._chosen: dict[str, Sequence[Model]] = {}
-        self._transport: Any = None
-
-    async def __call__(self, agent: Agent) -> Sequence[Model]:
-        key = f"{agent.name} {agent.source.path}"
-        if key not in self._chosen:
-            embedded = self.embedded or not agent.model.candidates
-            plan = await choose(agent, self.environ, override=self.override, embedded_ok=embedded)
-            small = [str(each) for each in plan.candidates] == [f"local/{KNOWN_LOCAL[0]}"]
-            for text in plan.notes[-1:] if small else plan.notes:
-                self.tell(text)
-            self._chosen[key] = self._opened(plan.candidates)
-        return self._chosen[key]
-
-    def _opened(self, candidates: Sequence[Candidate]) -> list[Model]:
-        """Those that can be opened, in their order. One that cannot is told, and the next takes its place."""
-        models: list[Model] = []
-        failures: list[ModelFailed] = []
-        for each in candidates:
-            try:
-                models.append(self._open(each))
-            except ModelFailed as failure:
-                failures.append(failure)
-        if not models and failures:
-            raise failures[0]
-        for told in failures:
-            self.tell(str(told))
-        return models
-
-    def _open(self, candidate: Candidate) -> Model:
-        if candidate.provider not in _INSIDE and self._transport is None:
-            self._transport = open_transport()
-        return open_model(candidate, environ=self.environ, transport=self._transport)
-
-    async def close(self) -> None:
-        if self._transport is not None:
-            await self._transport.close()
-
-
 def person() -> str | None:
     """Who sits here, as the log and the prompts shall say it."""
     try:
@@ -170,10 +122,10 @@ def _known(config: Config) -> dict[str, str]:
 @asynccontextmanager
 async def open_runtime(
     config: Config, *, override: str | None = None, embedded: bool = False, tell: Tell
-) -> AsyncIterator[tuple[Runtime, Models]]:
+) -> AsyncIterator[tuple[Runtime, Chosen]]:
     """The runtime of this workspace, and how it chooses models: ask for those of an agent before you open a
     session, and a missing key is told before anything is written."""
-    models = Models(os.environ, override, embedded, tell)
+    models = Chosen(os.environ, override, embedded, tell)
     settings = Settings(
         ttl_hours=config.ttl_hours, compaction=config.compaction, prices=config.prices, known=_known(config)
     )

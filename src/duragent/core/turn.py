@@ -123,11 +123,11 @@ def _about_calls(agent: Agent, session: Session, tools: Mapping[str, ToolSpec]) 
 
 
 def _judge_all(agent: Agent, session: Session, tools: Mapping[str, ToolSpec]) -> dict[str, Step]:
-    """What each open call needs, up to the first that does not simply run."""
+    """What each open call needs, up to the first that does not simply run or must run alone."""
     verdicts: dict[str, Step] = {}
     for call_id, call in session.open_calls.items():
         verdicts[call_id] = step = _about(agent, session, call, tools.get(call.call.tool_name))
-        if not isinstance(step, RunTools):
+        if not isinstance(step, RunTools) or not tools[call.call.tool_name].parallel_safe:
             break
     return verdicts
 

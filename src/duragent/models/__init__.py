@@ -43,6 +43,18 @@ class Model(Protocol):
     async def close(self) -> None: ...
 
 
+class Closing(Protocol):
+    """Connections that must be closed by whoever opened them."""
+
+    async def close(self) -> None: ...
+
+
+def open_transport() -> Closing:
+    """The connections that models over HTTP share. Loading the client takes longer than most programs run."""
+    transport: Closing = import_module("duragent.models.http").Transport()
+    return transport
+
+
 _MODULES: Mapping[str, tuple[str, str]] = {
     "openai": ("openai", "OpenAIModel"),
     "openrouter": ("openai", "OpenAIModel"),
