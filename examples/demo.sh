@@ -22,10 +22,15 @@ say "2. A chat with a real model inside this process (SmolLM2, 135M: it is very 
 printf '$ printf "What is the capital of France?\\nTell me one fact about it.\\n" | duragent chat --agent companion\n'
 printf 'What is the capital of France?\nTell me one fact about it.\n' | duragent chat --agent "$examples/companion" || true
 
-say "3. A session that uses a tool, ended with kill -9 while the tool runs (the model is a script, so that it always goes the same way)"
-printf '$ duragent run bookkeeper "Write down 120.50" &\n'
+say "3. A session that wants to use a tool asks first (the model is a script, so that it always goes the same way)"
+printf '$ duragent run bookkeeper "Write down 120.50"\n'
+duragent run "$examples/bookkeeper" "Write down 120.50" || echo "(exit code $?: a person must decide)"
+id=$(duragent session list --agent bookkeeper --format json | sed -n 's/.*"\(session_[0-9A-Z]*\)".*/\1/p' | head -n 1)
+
+say "4. It is allowed, and ended with kill -9 while the tool runs"
+printf '$ duragent session approve %s &\n' "$id"
 started=$(date +%s)
-duragent run "$examples/bookkeeper" "Write down 120.50" > "$out/answer" 2>&1 &
+duragent session approve "$id" > "$out/answer" 2>&1 &
 victim=$!
 while [ ! -s "$out"/duragent-ledger-*.txt ]; do
   if [ $(($(date +%s) - started)) -gt 30 ]; then cat "$out/answer"; echo "The tool did not start within 30 s."; exit 1; fi
@@ -34,11 +39,10 @@ done
 kill -9 "$victim"
 wait "$victim" 2> /dev/null || true
 printf '$ kill -9 %s\n' "$victim"
-id=$(duragent session list --agent bookkeeper --format json | sed -n 's/.*"\(session_[0-9A-Z]*\)".*/\1/p' | head -n 1)
 say "   What is on disk: the tool had started, and nobody knows how it ended"
 run duragent session log "$id"
 
-say "4. The session goes on. The amount is not written twice: the model is told that the outcome is unknown, and looks"
+say "5. The session goes on. The amount is not written twice: the model is told that the outcome is unknown, and looks"
 run duragent session resume "$id"
 printf '\nThe ledger has %s line.\n' "$(wc -l < "$(ls "$out"/duragent-ledger-*.txt)" | tr -d ' ')"
 say "Yours: duragent init my-agents && cd my-agents && duragent chat --agent assistant"

@@ -249,3 +249,10 @@ def test_every_command_of_make_on_the_first_page_exists() -> None:
     shown = set(re.findall(r"^make ([a-z]+)", "".join(blocks("sh")), re.MULTILINE))
     assert shown
     assert shown <= targets
+
+
+def test_the_program_in_the_page_about_sessions_runs(tmp_path: Path) -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", (DOCS / "sessions.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("('call_2_1',)\n", "")

@@ -54,10 +54,10 @@ BUDGET = [
 ]
 
 
-def loaded(arguments: list[str]) -> set[str]:
+def loaded(arguments: list[str], place: Path = DATA) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", _RUN, *arguments],
-        cwd=DATA,
+        cwd=place,
         capture_output=True,
         text=True,
         timeout=60,
@@ -70,3 +70,25 @@ def loaded(arguments: list[str]) -> set[str]:
 @pytest.mark.parametrize(("arguments", "forbidden"), BUDGET, ids=[" ".join(each) for each, _ in BUDGET])
 def test_a_command_loads_only_what_it_needs(arguments: list[str], forbidden: set[str]) -> None:
     assert loaded(arguments) & forbidden == set()
+
+
+SCREEN = {"rich", "prompt_toolkit", "pygments"}
+CLIENT = {"aiohttp", "yarl", "multidict", "duragent.models.http", "duragent.models.openai", "xllamacpp", "numpy"}
+COMPANION = str(ROOT / "examples" / "companion")
+SCRIPT = f"scripted/{COMPANION}/script.yaml"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "forbidden"),
+    [
+        (["run", COMPANION, "hi", "--model", SCRIPT], SCREEN | CLIENT),  # a script needs no network and no terminal
+        (["session", "list"], SCREEN | CLIENT | {"uvloop"}),
+        (["agent", "list"], SCREEN | CLIENT | {"uvloop", "asyncio"}),
+        (["init"], SCREEN | CLIENT | {"uvloop", "asyncio"}),
+    ],
+    ids=["run", "session list", "agent list", "init"],
+)
+def test_a_command_of_a_workspace_loads_only_what_it_needs(
+    arguments: list[str], forbidden: set[str], tmp_path: Path
+) -> None:
+    assert loaded(arguments, tmp_path) & forbidden == set()

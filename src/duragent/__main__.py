@@ -1,9 +1,11 @@
 """The `duragent` command."""
 
+import os
 import sys
 
 
 def main() -> None:
+    _open_closed()
     if sys.argv[1:] == ["--version"]:
         # Answered before anything else is imported: scripts ask this in loops.
         from duragent import __version__  # noqa: PLC0415
@@ -13,6 +15,16 @@ def main() -> None:
     from duragent.cli import run  # noqa: PLC0415
 
     run()
+
+
+def _open_closed() -> None:
+    """A standard stream that the caller has closed leads nowhere: else the next file that is opened would become it."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number is this one
+            setattr(sys, name, open(number, mode, encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ def test_what_needs_approval_is_asked_with_the_exact_command(workspace: Program,
         terminal.until('note {"text":"buy milk"}')
         terminal.until("[y] yes, once   [s] yes, in this session   [n] no")
         assert notes(workspace.folder) == ""
-        terminal.type("xs")
+        terminal.type("s" + ENTER)
         terminal.until("✓ note  text=buy milk")
         terminal.until("✓ note  text=buy milk")
         terminal.until("All noted.")
@@ -193,7 +193,7 @@ def test_a_refused_call_is_not_run(workspace: Program, tooled: list[str]) -> Non
         terminal.until(PROMPT)
         terminal.type("Note it" + ENTER)
         terminal.until("[n] no")
-        terminal.type("n")
+        terminal.type("n" + ENTER)
         terminal.until("✗ note")
         terminal.until("As you wish.")
     assert notes(workspace.folder) == ""
@@ -210,7 +210,7 @@ def test_leaving_a_question_keeps_it_and_attach_asks_again(workspace: Program, t
     with Terminal(["tooled.py", "attach", "--model", model], workspace.folder) as terminal:
         terminal.until("It asks to run:")
         terminal.until("[n] no")
-        terminal.type("y")
+        terminal.type("yes" + ENTER)
         terminal.until("✓ note")
         terminal.until("Done.")
     assert notes(workspace.folder) == "buy milk\n"

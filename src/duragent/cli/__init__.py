@@ -180,8 +180,21 @@ def plain() -> bool:
 
 def on_terminal(stream: TextIO | None = None) -> bool:
     """Whether a person looks at this stream (standard output, if none is named)."""
+    return not os.environ.get("CI") and is_terminal(stream)
+
+
+def is_terminal(stream: TextIO | None = None) -> bool:
+    """Whether this stream (standard output, if none is named) is a terminal, whoever looks at it."""
     stream = stream or sys.stdout
-    return not os.environ.get("CI") and not stream.closed and stream.isatty()
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def put(text: str) -> None:
+    """Print an answer: harmless on a terminal; in a pipe or a file as it was given, and only its last line ended."""
+    if is_terminal():
+        say(clean(text.strip(), lines=True))
+    else:
+        click.echo(text.encode("utf-8", "backslashreplace"), nl=not text.endswith("\n"))
 
 
 def clean(text: str, *, lines: bool = False) -> str:

@@ -106,6 +106,7 @@ class Follower:
         if self._task is not None and not self._task.done():
             return
         self._task = asyncio.ensure_future(self.follow())
+        self._task.add_done_callback(_fetched)
 
     async def stop(self) -> None:
         """Look away. What went wrong while looking was told to whoever waited for it."""
@@ -113,8 +114,12 @@ class Follower:
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
-            if not task.cancelled():
-                task.exception()
+
+
+def _fetched(task: asyncio.Task[None]) -> None:
+    """What went wrong while looking is told by whoever waits for the session; nobody else needs to hear of it."""
+    if not task.cancelled():
+        task.exception()
 
 
 @asynccontextmanager

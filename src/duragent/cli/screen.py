@@ -9,6 +9,7 @@ import asyncio
 import codecs
 import os
 import re
+import select
 import sys
 import termios
 import time
@@ -266,14 +267,26 @@ class Keys:
             loop.remove_reader(fd)
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
-    def _read(self, fd: int) -> None:
+    def drain(self) -> None:
+        """Take what was typed up to now."""
+        fd = sys.stdin.fileno()
+        before = termios.tcgetattr(fd)
+        tty.setcbreak(fd, termios.TCSADRAIN)
+        try:
+            while select.select([fd], [], [], 0)[0] and self._read(fd):
+                pass
+        finally:
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+    def _read(self, fd: int) -> bool:
         try:
             data = os.read(fd, 4096)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         text = self._decoder.decode(data) if data else "\x04"
         for each in re.sub(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|O.|.)?", "", text):
             self._key(each)
+        return bool(data)
 
     def _key(self, key: str) -> None:
         screen = self.screen

@@ -7,14 +7,14 @@ how to come back; a line typed while the agent works reaches it with its next st
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.filters import Always
 from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
@@ -37,6 +37,15 @@ HISTORY = "chat_history"
 SHOWN_MESSAGES = 4
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold"})
 _COMMAND = re.compile(r"/[a-z]+")
+_CALL_WORDS = "[y] yes, once   [s] yes, in this session   [n] no   (then Enter; anything else is a message)"
+_LIMIT_WORDS = "[y] go on   [n] stop   (then Enter; anything else is a message)"
+_DECISIONS: Mapping[str, Decision] = {
+    "y": "allow_once",
+    "yes": "allow_once",
+    "s": "allow_session",
+    "n": "deny",
+    "no": "deny",
+}
 
 
 class Chat:
@@ -64,6 +73,9 @@ class Chat:
             color_depth=ColorDepth.DEPTH_1_BIT if plain() else None,
         )
         self._prompt.layout.current_window.dont_extend_height = Always()  # the status line stays next to the prompt
+        self._asking: PromptSession[str] = PromptSession(
+            key_bindings=_sending(), multiline=True, prompt_continuation="  ", style=_STYLE, erase_when_done=True
+        )
 
     def status(self) -> str:
         return f"{clean(self.model)} · {spent(self.session.spent)}"
@@ -137,15 +149,26 @@ class Chat:
         if not word:
             return
         if not _COMMAND.fullmatch(word) or text.startswith(" "):
-            if not self.session_id:
-                self._enter(await self.runtime.open_session(self.agent), Session())
-            await self._turn(self._post(text))
+            await self._say(text)
             return
         command = COMMANDS.get(word)
         if command is None:
             self.screen.print(f"There is no {word}; /help lists what there is. A space before it sends it.\n", "yellow")
             return
         await command[1](self)
+
+    async def _say(self, text: str) -> None:
+        if not self.session_id:
+            try:
+                session_id = await self.runtime.open_session(self.agent)
+            except DuragentError as error:
+                self._fail(error)
+                return
+            self._enter(session_id, Session())
+        await self._turn(self._post(text))
+
+    def _fail(self, error: DuragentError) -> None:
+        self.screen.print(f"{clean(str(error), lines=True)}\n", "red")
 
     async def _post(self, text: str) -> None:
         await post(self.config, self.runtime, self.session_id, text)
@@ -159,7 +182,7 @@ class Chat:
             while self.session.waiting and not self.gone:
                 await self._decide(self.session.waiting[0])
         except DuragentError as error:
-            self.screen.print(f"{clean(str(error), lines=True)}\n", "red")
+            self._fail(error)
         if self.follower is not None and self.follower.turn.model:
             self.model = self.follower.turn.model
 
@@ -212,28 +235,51 @@ class Chat:
     # What only a person decides.
 
     async def _decide(self, call_id: str) -> None:
-        """Put a question to the person, and go on with what they say. Ctrl-C cancels the turn."""
+        """Put a question to the person, and go on with what they say. Ctrl-C cancels the turn.
+
+        Only a line of its own decides: whoever was writing a message when the question appeared goes on writing it.
+        """
         about_call = call_id in self.session.open_calls
         self.screen.print("It asks to run:" if about_call else "It asks:", "bold yellow")
         self.screen.quoted(question(self.session, call_id))
-        answers: dict[str, Decision] = {"y": "allow_once", "n": "deny"}
-        words = "[y] go on   [n] stop "
-        if about_call:
-            answers["s"] = "allow_session"
-            words = "[y] yes, once   [s] yes, in this session   [n] no "
-        asking: PromptSession[str] = PromptSession(
-            key_bindings=_choosing("".join(answers)), style=_STYLE, erase_when_done=True
-        )
+        words = _CALL_WORDS if about_call else _LIMIT_WORDS
+        self.screen.print(words, "bold")
+        began = self._typed_before()
+        if self.gone or self._posts:
+            await self._work(self._nothing())
+            return
         try:
-            key = await asking.prompt_async(words)
+            text = await self._asking.prompt_async("› ", default=began)
         except EOFError:
             self.gone = True
             return
         except KeyboardInterrupt:
             await self._work(self._cancel())
             return
-        self.screen.print(f"{words}{key}\n", "dim")
-        await self._work(self._decided(call_id, answers[key]))
+        decision = _DECISIONS.get(text.strip().lower())
+        if not text.strip() or (decision == "allow_session" and not about_call):
+            return  # it is asked again
+        if decision is not None and not began.strip():
+            self.screen.print(f"› {text.strip()}\n", "dim")
+            await self._work(self._decided(call_id, decision))
+        elif text.strip() in COMMANDS:
+            await COMMANDS[text.strip()][1](self)
+        else:
+            self.screen.said(text)
+            await self._work(self._post(text))
+
+    def _typed_before(self) -> str:
+        """What was typed before the question could be read: it is a message, or the beginning of one."""
+        keys = Keys(self.screen, lambda text: self._steer(text, self._leave_now), self._leave_now)
+        keys.drain()
+        typed, self.screen.typed = self.screen.typed, ""
+        return typed
+
+    def _leave_now(self) -> None:
+        self.gone = True
+
+    async def _nothing(self) -> None:
+        """What was sent meanwhile is on its way already."""
 
     async def _cancel(self) -> None:
         await self.runtime.cancel(self.session_id)
@@ -295,13 +341,29 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Chat], Awaitable[None]]]] = {
 }
 
 
-def _history(config: Config) -> FileHistory:
+class _History(FileHistory):
+    """What was typed before, as far as the disk allows: a talk must not suffer from it."""
+
+    def load_history_strings(self) -> Iterable[str]:
+        try:
+            return list(super().load_history_strings())
+        except OSError:
+            return []
+
+    def store_string(self, string: str) -> None:
+        with suppress(OSError):
+            super().store_string(string)
+
+
+def _history(config: Config) -> History:
     """What was typed in this workspace before. Only its owner may read it."""
     path = config.workspace / HISTORY
-    with suppress(OSError):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    return FileHistory(str(path))
+    except OSError:
+        return InMemoryHistory()
+    return _History(str(path))
 
 
 def _sending() -> KeyBindings:
@@ -315,23 +377,5 @@ def _sending() -> KeyBindings:
     @keys.add("escape", "enter")
     def newline(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
-
-    return keys
-
-
-def _choosing(letters: str) -> KeyBindings:
-    """One key is the whole answer; no other key does anything."""
-    keys = KeyBindings()
-
-    @keys.add("<any>")
-    def ignore(event: KeyPressEvent) -> None:
-        pass
-
-    for letter in letters:
-
-        @keys.add(letter)
-        @keys.add(letter.upper())
-        def choose(event: KeyPressEvent, letter: str = letter) -> None:
-            event.app.exit(result=letter)
 
     return keys
