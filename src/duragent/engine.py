@@ -163,7 +163,10 @@ async def _ask(work: Work, model: Model, before: ModelFailed | None) -> ModelFai
     except BaseException as error:  # noqa: BLE001 - foreign code: it failed, the session goes on
         _pass_on(error)
         return ModelFailed(f"{model.name} broke: {_told(error)}")
-    work.record(response)
+    try:
+        work.record(response)
+    except ValueError as error:  # it holds what no log can: that is the model's failure, too
+        return ModelFailed(f"{model.name} broke: {error}")
     _stop_if_cancelled()
     return None
 
@@ -213,7 +216,7 @@ def _unaffordable(work: Work, model: Model, reserved: float | None, refunded: bo
 
 
 def _response(work: Work, answer: Answer, price: Price | None) -> ev.AssistantResponse:
-    """The answer as it is written down. What cannot be written raises: it is the model's failure."""
+    """The answer as it is written down. What it cannot be made of raises: it is the model's failure."""
     if not isinstance(answer, Answer) or not isinstance(answer.content, str):
         raise TypeError(f"it answered with a {type(getattr(answer, 'content', answer)).__name__} in place of a text")
     usd = answer.cost_usd if answer.cost_usd is not None and isfinite(answer.cost_usd) else None
@@ -224,9 +227,7 @@ def _response(work: Work, answer: Answer, price: Price | None) -> ev.AssistantRe
     if usd is not None:
         usd = max(usd, 0.0)
     calls = _distinct(answer.tool_calls, work.session)
-    response = ev.AssistantResponse(work.session.agent, _text(answer.content), calls, answer.usage, usd)
-    ev.seal(1, "", response)
-    return response
+    return ev.AssistantResponse(work.session.agent, _text(answer.content), calls, answer.usage, usd)
 
 
 def _distinct(calls: Sequence[ev.ToolCall], session: Session) -> tuple[ev.ToolCall, ...]:

@@ -199,6 +199,39 @@ def test_a_refused_call_is_not_run(workspace: Program, tooled: list[str]) -> Non
     assert notes(workspace.folder) == ""
 
 
+def test_what_was_being_typed_when_a_question_appears_is_a_message_and_no_answer(
+    workspace: Program, tooled: list[str]
+) -> None:
+    slow = {**NOTE, "piece_seconds": 0.2}
+    with Terminal([*tooled, "--model", workspace.script(slow, "You asked: {message}")], workspace.folder) as terminal:
+        terminal.until(PROMPT)
+        terminal.type("Note it" + ENTER)
+        terminal.until("[script]")
+        terminal.type("y")
+        terminal.until("› y")
+        terminal.until("[n] no")
+        terminal.type(ENTER)
+        terminal.until("You asked: y")
+        terminal.until(PROMPT)
+    assert notes(workspace.folder) == ""
+    assert "approval_decision" not in workspace.kinds(workspace.sessions()[0])
+
+
+def test_a_line_that_is_no_answer_is_a_message_that_withdraws_the_question(
+    workspace: Program, tooled: list[str]
+) -> None:
+    with Terminal([*tooled, "--model", workspace.script(NOTE, "You said: {message}")], workspace.folder) as terminal:
+        terminal.until(PROMPT)
+        terminal.type("Note it" + ENTER)
+        terminal.until("[n] no")
+        terminal.type(ENTER)
+        terminal.until("[n] no")
+        terminal.type("is this wise?" + ENTER)
+        terminal.until("You said: is this wise?")
+        terminal.until(PROMPT)
+    assert notes(workspace.folder) == ""
+
+
 def test_leaving_a_question_keeps_it_and_attach_asks_again(workspace: Program, tooled: list[str]) -> None:
     model = workspace.script(NOTE, "Done.")
     with Terminal([*tooled, "--model", model], workspace.folder) as terminal:

@@ -304,3 +304,14 @@ def test_run_loads_neither_a_terminal_nor_an_http_client_it_does_not_need(worksp
         "duragent.schemas",
     }
     assert loaded & heavy == set()
+
+
+def test_an_agent_whose_conditions_are_not_met_does_not_start(
+    workspace: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "---\nname: teller\ndescription: Tells.\nrequired:\n  env: [BANK_TOKEN]\n---\n# Teller\n\n## System\nBe brief.\n"
+    place = tmp_path / "teller.agent.md"
+    place.write_text(text)
+    model = workspace.script("Good morning.")
+    code, out, err = workspace("run", str(place), "hi", "--model", model)
+    assert (code, out) == (1, "") and "needs variables that are not set: BANK_TOKEN" in err

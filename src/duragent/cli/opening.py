@@ -92,6 +92,11 @@ def _unknown(config: Config, wanted: str) -> str:
 def _usable(agent: Agent) -> Agent:
     if agent.status == "disabled":
         raise NotAllowed(f"{agent.name} is disabled ({shown(agent.source.path)}: status); change that to talk with it")
+    unset = [name for name in agent.startup.env if not os.environ.get(name)]
+    if unset:
+        raise NotAllowed(f"{agent.name} needs variables that are not set: {', '.join(unset)}. Set them and try again")
+    if agent.startup.tool is not None:
+        raise NotAllowed(f"{agent.name} must pass its startup check {agent.startup.tool!r} first: not in this version")
     return replace(agent, source=replace(agent.source, path=os.path.abspath(agent.source.path)))
 
 
@@ -101,8 +106,13 @@ def toolbox(agent: Agent) -> Toolbox:
 
 
 def missing_tools(agent: Agent) -> tuple[str, ...]:
-    """Why tools that the agent names are not offered to it."""
-    return tools_of(agent)[1]
+    """Why tools that the agent names are not offered to it, and what else of it does not hold here."""
+    notes = tools_of(agent)[1]
+    if agent.status == "deprecated":
+        notes = (*notes, f"{agent.name} is deprecated.")
+    if agent.templates == "hbs":
+        notes = (*notes, "Its templates are shown as they are written: this version does not fill them in.")
+    return notes
 
 
 def person() -> str | None:

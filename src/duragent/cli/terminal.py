@@ -37,8 +37,8 @@ HISTORY = "chat_history"
 SHOWN_MESSAGES = 4
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold"})
 _COMMAND = re.compile(r"/[a-z]+")
-_CALL_WORDS = "[y] yes, once   [s] yes, in this session   [n] no   (then Enter; anything else is a message)"
-_LIMIT_WORDS = "[y] go on   [n] stop   (then Enter; anything else is a message)"
+_CALL_WORDS = "[y] yes, once   [s] yes, in this session   [n] no   then Enter"
+_LIMIT_WORDS = "[y] go on   [n] stop   then Enter"
 _DECISIONS: Mapping[str, Decision] = {
     "y": "allow_once",
     "yes": "allow_once",
@@ -239,17 +239,16 @@ class Chat:
 
         Only a line of its own decides: whoever was writing a message when the question appeared goes on writing it.
         """
-        about_call = call_id in self.session.open_calls
-        self.screen.print("It asks to run:" if about_call else "It asks:", "bold yellow")
-        self.screen.quoted(question(self.session, call_id))
-        words = _CALL_WORDS if about_call else _LIMIT_WORDS
-        self.screen.print(words, "bold")
         began = self._typed_before()
         if self.gone or self._posts:
             await self._work(self._nothing())
             return
+        about_call = call_id in self.session.open_calls
+        self.screen.print("It asks to run:" if about_call else "It asks:", "bold yellow")
+        self.screen.quoted(question(self.session, call_id))
+        words = _CALL_WORDS if about_call else _LIMIT_WORDS
         try:
-            text = await self._asking.prompt_async("› ", default=began)
+            text = await self._asking.prompt_async(f"{words}\n› ", default=began)
         except EOFError:
             self.gone = True
             return
@@ -260,7 +259,7 @@ class Chat:
         if not text.strip() or (decision == "allow_session" and not about_call):
             return  # it is asked again
         if decision is not None and not began.strip():
-            self.screen.print(f"› {text.strip()}\n", "dim")
+            self.screen.print(f"{words}: {text.strip()}\n", "dim")
             await self._work(self._decided(call_id, decision))
         elif text.strip() in COMMANDS:
             await COMMANDS[text.strip()][1](self)
