@@ -304,7 +304,7 @@ class Runtime:
                 await self._keep(live)
                 if isinstance(step, WaitUntil):
                     await self._sleep(live, step.at)
-                elif isinstance(live.work.next(), Rest | Wait):
+                elif isinstance(live.work.next(), Rest | Wait):  # a message may have come while the last was written
                     return
         except asyncio.CancelledError:
             if not live.cancelling:
