@@ -1,6 +1,7 @@
 """The verbs every door uses: what posting, deciding and cancelling promise."""
 
 import asyncio
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from duragent.agent import Access, Agent, Limits
 from duragent.core import events as ev
 from duragent.errors import Conflict, NotAllowed, NotFound
 from duragent.models import Answer
+from duragent.store import disk
 from duragent.store.files import FileStore
 from tests.acting import (
     AGENT,
@@ -577,5 +579,33 @@ def test_what_could_not_be_read_again_is_not_written(message: Any, tmp_path: Pat
             await runtime.post(session_id, "fine")
             await runtime.settled(session_id)
         assert said(stored(tmp_path, session_id)) == ["fine", "ok"]
+
+    play(main())
+
+
+def test_a_message_that_comes_while_the_answer_is_being_written_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, release, real = threading.Event(), threading.Event(), disk.append
+
+    def slow(path: str, data: bytes, size: int, durable: bool = True) -> int:
+        if b'"content":"first answer"' in data:
+            writing.set()
+            assert release.wait(10)
+        return real(path, data, size, durable)
+
+    async def main() -> None:
+        monkeypatch.setattr(disk, "append", slow)
+        async with runtime_at(tmp_path, Speaker("first answer", "second answer")) as runtime:
+            session_id = await runtime.open_session(AGENT)
+            await runtime.post(session_id, "one")
+            while not writing.is_set():
+                await asyncio.sleep(0)
+            posting = asyncio.ensure_future(runtime.post(session_id, "two"))
+            await asyncio.sleep(0)
+            release.set()
+            await posting
+            session = await runtime.settled(session_id)
+            assert [message.content for message in session.messages][-2:] == ["two", "second answer"]
 
     play(main())
