@@ -24,7 +24,7 @@ def _open_closed() -> None:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number is this one
-            setattr(sys, name, open(number, mode, encoding="utf-8"))
+            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as we run
 
 
 if __name__ == "__main__":

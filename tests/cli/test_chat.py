@@ -1,6 +1,7 @@
 """Talking with an agent: on a real terminal, and through a pipe."""
 
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -15,6 +16,8 @@ CHAT = ["-m", "duragent", "chat", "--agent", "assistant"]
 ATTACH = ["-m", "duragent", "attach"]
 PROMPT = "Ctrl-D leaves"
 WITH_TOOLS = """\
+import asyncio
+import os
 from duragent.cli import opening, run
 from duragent.tools import function_tool
 
@@ -22,7 +25,24 @@ async def note(text: str) -> str:
     open("notes.txt", "a").write(text + "\\n")
     return "written"
 
-opening.toolbox = lambda agent: {"note": function_tool(note, ask=True)}
+async def hold() -> str:
+    while not os.path.exists("go"):
+        await asyncio.sleep(0.01)
+    return "held"
+
+opening.toolbox = lambda agent: {"note": function_tool(note, ask=True), "hold": function_tool(hold)}
+run()
+"""
+WITH_SLOW_TOOL = """\
+import asyncio
+from duragent.cli import opening, run
+from duragent.tools import function_tool
+
+async def wait(text: str) -> str:
+    await asyncio.sleep(600)
+    return "never"
+
+opening.toolbox = lambda agent: {"wait": function_tool(wait)}
 run()
 """
 NOTE = {"text": "I note it.", "calls": [{"tool": "note", "arguments": {"text": "buy milk"}, "id": "c1"}]}
@@ -117,6 +137,7 @@ def test_ctrl_d_during_a_turn_leaves_and_attach_goes_on_with_it(workspace: Progr
         terminal.type("Count" + ENTER)
         terminal.until("[script]")
         terminal.type(CTRL_D)
+        terminal.until("The turn is not finished; it goes on when you come back.")
         terminal.until("Come back with: duragent attach")
         assert terminal.ended() == 0
     with Terminal([*ATTACH, "--model", workspace.script("Here I am.")], workspace.folder) as terminal:
@@ -202,13 +223,14 @@ def test_a_refused_call_is_not_run(workspace: Program, tooled: list[str]) -> Non
 def test_what_was_being_typed_when_a_question_appears_is_a_message_and_no_answer(
     workspace: Program, tooled: list[str]
 ) -> None:
-    slow = {**NOTE, "piece_seconds": 0.2}
-    with Terminal([*tooled, "--model", workspace.script(slow, "You asked: {message}")], workspace.folder) as terminal:
+    model = workspace.script({"calls": [{"tool": "hold", "id": "c0"}]}, NOTE, "You asked: {message}")
+    with Terminal([*tooled, "--model", model], workspace.folder) as terminal:
         terminal.until(PROMPT)
         terminal.type("Note it" + ENTER)
-        terminal.until("[script]")
+        terminal.until("hold")
         terminal.type("y")
         terminal.until("› y")
+        (workspace.folder / "go").touch()
         terminal.until("[n] no")
         terminal.type(ENTER)
         terminal.until("You asked: y")
@@ -301,6 +323,91 @@ def test_no_escape_sequence_of_a_model_reaches_the_terminal(workspace: Program) 
         assert "\u202e" not in terminal.raw.decode()
 
 
+def test_what_looks_like_html_is_shown_and_links_say_where_they_lead(workspace: Program) -> None:
+    model = workspace.script(
+        "A List<String> in <div>one</div>.\n\n<p>two</p>\n\n[this](https://a.example/x) &#x202e;&rlm;&lt;b&gt;"
+    )
+    with Terminal([*CHAT, "--model", model], workspace.folder) as terminal:
+        terminal.until(PROMPT)
+        terminal.type("Go" + ENTER)
+        terminal.until("A List<String> in <div>one</div>.")
+        terminal.until("<p>two</p>")
+        terminal.until("this (https://a.example/x) \\x202e\\x200f<b>")
+        assert "\u202e" not in terminal.raw.decode()
+
+
+def test_an_empty_answer_is_said_to_be_one(workspace: Program) -> None:
+    with Terminal([*CHAT, "--model", workspace.script("Hi.", "")], workspace.folder) as terminal:
+        terminal.until(PROMPT)
+        terminal.type("Go" + ENTER)
+        terminal.until("Hi.")
+        terminal.until(PROMPT)
+        terminal.type("On" + ENTER)
+        terminal.until("(an empty answer)")
+
+
+def test_a_history_that_cannot_be_kept_disturbs_nobody(workspace: Program) -> None:
+    (workspace.folder / ".duragent/chat_history").mkdir()
+    with Terminal([*CHAT, "--model", workspace.script("Hi.")], workspace.folder) as terminal:
+        terminal.until(PROMPT)
+        terminal.type("Go" + ENTER)
+        terminal.until("Hi.")
+        terminal.until(PROMPT)
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+        assert "Traceback" not in terminal.plain
+
+
+def test_a_disk_that_refuses_is_one_sentence_and_the_talk_goes_on(workspace: Program) -> None:
+    (workspace.folder / ".duragent/sessions").write_text("no folder")
+    with Terminal([*CHAT, "--model", workspace.script("Hi.")], workspace.folder) as terminal:
+        terminal.until(PROMPT)
+        terminal.type("Go" + ENTER)
+        terminal.until("Not a directory")
+        terminal.until(PROMPT)
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+        assert "Traceback" not in terminal.plain
+
+
+def test_a_talk_that_is_told_to_end_leaves_the_terminal_as_it_was(workspace: Program) -> None:
+    model = workspace.script({"text": "one two three", "piece_seconds": 600})
+    with Terminal([*CHAT, "--model", model], workspace.folder) as terminal:
+        terminal.until(PROMPT)
+        terminal.type("Go" + ENTER)
+        terminal.until("[script]")
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.ended() == 143
+        assert terminal.raw.rfind(b"\x1b[?25h") > terminal.raw.rfind(b"\x1b[?25l")
+        assert "Traceback" not in terminal.plain
+
+
+def test_a_cancelled_call_is_named(workspace: Program) -> None:
+    (workspace.folder / "slow.py").write_text(WITH_SLOW_TOOL)
+    model = workspace.script({"calls": [{"tool": "wait", "arguments": {"text": "long"}, "id": "c1"}]}, "Done.")
+    with Terminal(["slow.py", "chat", "--agent", "assistant", "--model", model], workspace.folder) as terminal:
+        terminal.until(PROMPT)
+        terminal.type("Wait" + ENTER)
+        terminal.until("wait  text=long")
+        terminal.type("and then?" + ENTER)
+        terminal.until("› and then?")
+        terminal.type(CTRL_C)
+        terminal.until("? wait  text=long was cut off")
+        terminal.until("The turn was cancelled.")
+        terminal.until("1 message had not reached the model and got no answer.")
+        terminal.until(PROMPT)
+
+
+def test_attach_marks_an_answer_that_was_cancelled(workspace: Program) -> None:
+    session_id = workspace.session(
+        ev.UserMessage("Count"), ev.ModelCalled("x"), ev.TurnStopped("cancelled", "The turn was cancelled.", "one two")
+    )
+    with Terminal([*ATTACH, session_id, "--model", workspace.script("x")], workspace.folder) as terminal:
+        terminal.until("one two")
+        terminal.until("(cancelled)")
+        terminal.until(PROMPT)
+
+
 def test_what_was_typed_is_kept_for_its_owner_alone(workspace: Program) -> None:
     with Terminal([*CHAT, "--model", workspace.script("Hi.")], workspace.folder) as terminal:
         terminal.until(PROMPT)
@@ -357,7 +464,14 @@ def test_a_piped_talk_stops_where_a_person_must_decide(workspace: Program) -> No
     done = workspace("chat", "--agent", "./limited.agent", "--model", model, stdin="one\ntwo\n")
     assert (done.code, done.out) == (3, "")
     assert "approval needed  A limit is reached" in done.err
+    assert done.err.endswith("note  1 line was not sent: decide first\n")
     assert workspace.kinds(workspace.sessions()[0]).count("user_message") == 1
+
+
+def test_a_piped_talk_ends_with_1_where_any_answer_failed(workspace: Program) -> None:
+    model = workspace.script({"error": {"message": "broken"}}, "Better.")
+    done = workspace("chat", "--agent", "assistant", "--model", model, stdin="one\ntwo\n")
+    assert (done.code, without_marker(done.out)) == (1, "Better.\n")
 
 
 def test_a_piped_talk_ends_with_1_where_the_last_answer_failed(workspace: Program) -> None:
@@ -370,6 +484,14 @@ def test_chat_wants_an_agent_or_a_session(workspace: Program) -> None:
     done = workspace("chat")
     assert (done.code, done.out) == (2, "")
     assert "Whom? Give --agent NAME (there are: assistant), or --session ID" in done.err
+
+
+def test_attach_says_how_many_sessions_it_does_not_show(workspace: Program) -> None:
+    for number in range(12):
+        workspace.session(session_id=f"session_01{number:02}")
+    done = workspace("attach")
+    assert (done.code, len(done.out.splitlines())) == (2, 9)
+    assert done.err.startswith("(3 more: duragent attach --list)\n")
 
 
 def test_attach_without_a_terminal_lists_and_wants_a_name(workspace: Program) -> None:

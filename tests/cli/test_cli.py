@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from duragent.cli import clean
 from duragent.schemas import NAMES, schema
 
 ROOT = Path(__file__).parents[2]
@@ -290,3 +291,8 @@ def test_the_settings_of_a_workspace_are_checked_too(tmp_path: Path) -> None:
 def test_origins_and_prompt_are_not_shown_at_once(tmp_path: Path) -> None:
     (tmp_path / "x.agent").write_text("name: x\n")
     assert duragent("show", "x.agent", "--origins", "--prompt", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("hidden", ["\u200b", "\u2028", "\u2029", "\u202e", "\u2066", "\U000e0041", "\x1b", "\x9b"])
+def test_nothing_invisible_is_printed(hidden: str) -> None:
+    assert clean(f"a{hidden}b") == f"a\\x{ord(hidden):02x}b"

@@ -2,6 +2,8 @@
 
 import json
 import re
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -45,7 +47,8 @@ def test_init_changes_nothing_that_is_there(program: Program) -> None:
     done = program("init")
     assert done.code == 0
     assert files(program.folder) == before
-    assert {line.split()[0] for line in done.out.splitlines()[:4]} == {"kept"}
+    kept = [line.split() for line in done.out.splitlines()[: len(before)]]
+    assert sorted(kept) == sorted(["kept", name] for name in before)
 
 
 def test_init_follows_the_settings_that_are_there(program: Program) -> None:
@@ -122,6 +125,27 @@ def test_a_new_agent_takes_the_provider_whose_key_is_set(program: Program, monke
     monkeypatch.setenv("OPENROUTER_API_KEY", "x")
     program("agent", "create", "one")
     assert load(".duragent/agents/one").model.candidates[0].provider == "openrouter"
+
+
+def test_an_agent_that_could_not_be_written_is_not_half_there(program: Program) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        done = program("agent", "create", "one", "--format", "agentmd")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert (done.code, done.out, files(program.folder)) == (1, "", {})
+    assert "File too large" in done.err
+    assert program("agent", "create", "one", "--format", "agentmd").code == 0
+
+
+def test_agents_are_listed_by_name_wherever_they_are(program: Program) -> None:
+    for name, place in (("zed", "a.agent"), ("abe", "b.agent")):
+        (program.folder / ".duragent/agents").mkdir(parents=True, exist_ok=True)
+        (program.folder / ".duragent/agents" / place).write_text(f"name: {name}\n")
+    assert [line.split()[0] for line in program("agent", "list").out.splitlines()] == ["abe", "zed"]
 
 
 def test_no_agent_is_overwritten(program: Program) -> None:

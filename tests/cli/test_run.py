@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +54,71 @@ def test_the_prompt_may_be_piped_in(args: list[str], workspace: Program) -> None
     assert (done.code, without_marker(done.out)) == (0, "You said: \ufffdn\ufffd\ufffd\n")
 
 
+def test_what_is_piped_in_follows_the_prompt_where_a_dash_says_so(workspace: Program) -> None:
+    model = workspace.script("{message}", repeat=True)
+    both = workspace("run", "assistant", "Sum up:", "-", "--model", model, stdin="a report")
+    assert (both.code, without_marker(both.out), both.err) == (0, "Sum up:\n\na report\n", "")
+    alone = workspace("run", "assistant", "Sum up:", "--model", model, stdin="a report")
+    assert (alone.code, without_marker(alone.out)) == (0, "Sum up:\n")
+    unquoted = workspace("run", "assistant", "Sum", "up", "--model", model)
+    assert (unquoted.code, unquoted.out) == (2, "")
+    assert "put the prompt in quotes" in unquoted.err
+
+
+def start(workspace: Program, *args: str, **streams: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "duragent", *args],
+        cwd=workspace.folder,
+        env=environment(workspace.folder),
+        text=True,
+        timeout=60,
+        check=False,
+        **({"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams),
+    )
+
+
+def test_a_file_that_is_not_read_is_told(workspace: Program) -> None:
+    model = workspace.script("{message}")
+    (workspace.folder / "report.txt").write_text("a report")
+    with open(workspace.folder / "report.txt", encoding="utf-8") as report:
+        done = start(workspace, "run", "assistant", "Sum up:", "--model", model, stdin=report)
+    assert (done.returncode, without_marker(done.stdout)) == (0, "Sum up:\n")
+    assert done.stderr == ("note  standard input is not read; to let it follow the prompt, write - after the prompt\n")
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+@pytest.mark.parametrize("command", [["run", "assistant", "Hi"], ["chat", "--agent", "assistant"]])
+def test_closed_standard_streams_lead_nowhere(command: list[str], closed: tuple[int, ...], workspace: Program) -> None:
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    model = workspace.script("Hello.")
+    done = start(workspace, *command, "--model", model, stdin=subprocess.DEVNULL, preexec_fn=close)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_is_piped_out_is_what_the_model_said(workspace: Program) -> None:
+    said = "a\tb \x1b[31mred\x1b[0m \u202e\u200b \r\n  end  \n"
+    done = workspace("run", "assistant", "Hi", "--model", workspace.script(said))
+    assert (done.code, done.out) == (0, f"[script]\n{said}")
+    talked = workspace("chat", "--agent", "assistant", "--model", workspace.script(said), stdin="Hi\n")
+    assert (talked.code, talked.out) == (0, f"[script]\n{said}")
+
+
+def test_an_empty_answer_is_none(workspace: Program) -> None:
+    model = workspace.script("Hello.", "", "")
+    workspace("run", "assistant", "Hi", "--model", model)
+    again = ["run", "assistant", "Hi", "--model", model, "--session", workspace.sessions()[0]]
+    assert workspace(*again) == (1, "", "empty  the model answered with nothing\n")
+    found = json.loads(workspace(*again, "--format", "json").out)
+    assert (found["status"], found["answer"], found["stop"]) == (
+        "failed",
+        None,
+        {"reason": "empty", "message": "the model answered with nothing"},
+    )
+
+
 @pytest.mark.parametrize(("args", "stdin"), [([], " \n"), ([""], ""), (["-"], "")])
 def test_an_empty_prompt_is_wrong_usage(args: list[str], stdin: str, workspace: Program) -> None:
     done = workspace("run", "assistant", *args, stdin=stdin)
@@ -60,12 +126,11 @@ def test_an_empty_prompt_is_wrong_usage(args: list[str], stdin: str, workspace: 
     assert "The prompt is empty." in done.err
 
 
-@pytest.mark.parametrize(
-    "path", ["code-reviewer", "researcher.agent", "release-agent", "policy-writer/writing_policy-writer.agent.md"]
-)
+@pytest.mark.parametrize("path", ["code-reviewer", "researcher.agent", "release-agent", "helper.agent.md"])
 def test_an_agent_of_any_format_may_be_named_by_its_path(path: str, program: Program) -> None:
     shutil.copytree(EXAMPLES, program.folder / "examples")
     shutil.copytree(EXAMPLES.parent / "schemas", program.folder / "schemas")
+    (program.folder / "examples/helper.agent.md").write_text("# Helper\n\nYou help.\n")
     done = program("run", f"examples/{path}", "Hello", "--model", program.script("Here."))
     assert (done.code, without_marker(done.out)) == (0, "Here.\n")
     assert all(line.startswith("note  Not offered, since ") for line in done.err.splitlines())

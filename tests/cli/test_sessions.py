@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import resource
+import signal
 import stat
 from pathlib import Path
 
@@ -275,11 +277,67 @@ def test_export_writes_markdown_that_nothing_inside_can_break(workspace: Program
     assert workspace("session", "export", session_id).out == (
         "# A session with assistant\n\n"
         f"`{session_id}`, begun 2126-01-01 00:00:01 UTC, 3 messages, 220 in, 30 out, $0.7500.\n\n"
-        "## You\n\nWhat is a fold?\n\n"
-        "## assistant\n\nLet me look.\n\n**search  for=fold** (ok)\n\n"
+        "## You\n\n> What is a fold?\n\n"
+        "## assistant\n\n> Let me look.\n\n**search  for=fold** (ok)\n\n"
         "````\na ``` fence\nand \\x1b[31mmore\n````\n\n"
-        "## assistant\n\nA *fold* is\na sum.\n"
+        "## assistant\n\n> A *fold* is\n> a sum.\n"
     )
+
+
+def test_an_export_that_could_not_be_written_leaves_no_file(workspace: Program) -> None:
+    session_id = workspace.session(*TALK)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        done = workspace("session", "export", session_id, "--output", "talk.md")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert done == (1, "", "error  talk.md: File too large\n")
+    assert not (workspace.folder / "talk.md").exists()
+
+
+def test_a_session_that_has_rested_for_too_long_is_listed_as_expired(workspace: Program) -> None:
+    workspace.session(*TALK, session_id="session_01A", year=2020)
+    workspace.session(*CUT, session_id="session_01B", year=2020)
+    listed = json.loads(workspace("session", "list", "--format", "json").out)
+    assert {each["session_id"]: each["status"] for each in listed} == {
+        "session_01A": "expired",
+        "session_01B": "interrupted",
+    }
+    (workspace.folder / "duragent.yaml").write_text("sessions: {ttl_hours: 0}\n")
+    assert "resting" in workspace("session", "show", "01A").out
+
+
+def test_what_has_no_known_price_is_not_free(workspace: Program) -> None:
+    session_id = workspace.session(
+        ev.UserMessage("Hi"),
+        ev.ModelCalled("openai/nobody-knows"),
+        ev.AssistantResponse("assistant", "Hello.", usage=ev.Usage(100, 10, 110)),
+    )
+    assert "used       100 in, 10 out, price unknown" in workspace("session", "show", session_id).out
+    assert json.loads(workspace("session", "show", session_id, "--format", "json").out)["cost_usd"] is None
+    (workspace.folder / "duragent.yaml").write_text("prices: {nobody-knows: [0, 0]}\n")
+    assert "used       100 in, 10 out, $0.00" in workspace("session", "show", session_id).out
+
+
+def test_the_log_says_where_events_are_no_longer_kept(workspace: Program) -> None:
+    session_id = workspace.session(*TALK)
+    (workspace.folder / "duragent.yaml").write_text("sessions: {ttl_hours: 0}\n")
+
+    async def compact() -> None:
+        store = FileStore(workspace.folder / ".duragent/sessions")
+        log, stored = store.open(session_id, lambda entries: None)
+        await log.snapshot(stored.session, "discard")
+        await log.release()
+        store.close()
+
+    asyncio.run(compact())
+    workspace("run", "assistant", "More", "--session", session_id, "--model", workspace.script("Here."))
+    lines = workspace("session", "log", session_id).out.splitlines()
+    assert lines[0] == "       (7 events before this: no longer kept)"
+    assert lines[1].split()[0] == "8"
 
 
 def test_export_writes_json_into_a_file_of_its_owner(workspace: Program) -> None:

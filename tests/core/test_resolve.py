@@ -122,6 +122,13 @@ def test_local_takes_ollama_when_it_has_the_model() -> None:
     assert resolve(agent("local/llama3:8b"), facts) == Plan((Candidate("ollama", "llama3:8b"),))
 
 
+def test_nothing_stands_in_where_exactly_this_model_is_wanted() -> None:
+    facts = Facts(local=True, embedded="/small.gguf")
+    asked = Agent(name="a", model=ModelChoice((ModelRef("local", "nope"),)))
+    why = "local/nope: Ollama does not answer. Start it (`ollama serve`) or set OLLAMA_HOST"
+    assert resolve(asked, facts, exact=True) == Plan((), (why,))
+
+
 def test_the_embedded_model_stands_in_for_local_ones_where_nothing_else_is_left() -> None:
     why = "Ollama does not answer. Start it (`ollama serve`) or set OLLAMA_HOST. With nothing else, a very small embedded model stands in"
     notes = (f"local/llama3:8b: {why}", f"local/mistral:7b: {why}")

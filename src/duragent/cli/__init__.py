@@ -211,7 +211,8 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 _UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]|\x1b(?!\\[[0-9;]*m)"
+    "[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+    "\U000e0000-\U000e007f]|\x1b(?!\\[[0-9;]*m)"
 )
 
 

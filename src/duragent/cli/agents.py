@@ -10,7 +10,7 @@ import click
 
 from duragent.agentfiles import Examined
 from duragent.cli import clean, count, echo_json, output_format, say
-from duragent.cli.places import aligned, examined, named_agents, shown
+from duragent.cli.places import aligned, examined, named_agents, shown, write_new
 from duragent.cli.templates import IGNORED, MODELS, SETTINGS, TEMPLATES, filled, likely_provider
 from duragent.config import NAME, Config, load_config
 from duragent.errors import Conflict, NotFound
@@ -41,7 +41,7 @@ def init_command(path: str) -> None:
     config = load_config(root)
     _write(config.workspace, {".gitignore": IGNORED, "schemas/config.schema.json": _schema("config")})
     provider = likely_provider(os.environ)
-    _create(config, FIRST, "duragent", provider, MODELS[provider][0])
+    _create(config, FIRST, "duragent", provider, MODELS[provider][0], quiet=False)
     go = f"cd {clean(path)} && " if path != "." else ""
     say(f"\nNext: {click.style(f'{go}duragent chat --agent {FIRST}', bold=True)}")
     key = MODELS[provider][1]
@@ -94,7 +94,7 @@ def agent_list_command(form: str) -> None:
     duragent agent list --format json
     """
     config = load_config()
-    rows = [_row(found) for found in examined(config.agents_dir)]
+    rows = sorted((_row(found) for found in examined(config.agents_dir)), key=lambda row: str(row["name"] or "~"))
     if form == "json":
         echo_json(rows)
         return
@@ -129,24 +129,23 @@ def _schema(name: str) -> str:
     return json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n"
 
 
-def _create(config: Config, name: str, form: str, provider: str, model: str) -> Path:
+def _create(config: Config, name: str, form: str, provider: str, model: str, *, quiet: bool = True) -> Path:
     """Write an agent's files, and the schema that its first line names."""
     template = TEMPLATES[form]
     schemas = os.path.relpath(config.workspace / "schemas", config.agents_dir)
     if template.schema:
-        _write(config.workspace, {f"schemas/{template.schema}.schema.json": _schema(template.schema)}, quiet=True)
+        _write(config.workspace, {f"schemas/{template.schema}.schema.json": _schema(template.schema)}, quiet=quiet)
     _write(config.agents_dir, filled(template, name=name, provider=provider, model=model, schemas=schemas))
     return config.agents_dir / template.entry.format(name=name)
 
 
 def _write(folder: Path, files: Mapping[str, str], *, quiet: bool = False) -> None:
-    """Write what is not there yet. `x` refuses to overwrite, also what appeared a moment ago."""
+    """Write what is not there yet; nothing is overwritten, also not what appeared a moment ago."""
     for name, text in files.items():
         place = folder / name
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            with open(place, "x", encoding="utf-8") as file:
-                file.write(text)
+            write_new(place, text.encode())
         except FileExistsError:
             if not quiet:
                 _kept(place)

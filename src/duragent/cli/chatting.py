@@ -1,21 +1,24 @@
 """chat, attach: a talk with an agent, on a terminal or through a pipe."""
 
 import asyncio
+import signal
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any
 
 import click
 
 from duragent.agent import Agent
-from duragent.cli import clean, on_terminal, say
+from duragent.cli import clean, count, on_terminal, put, say
 from duragent.cli.following import cancelling, watching
 from duragent.cli.opening import find_agent, in_loop, open_runtime, reopen_agent
 from duragent.cli.places import named_agents
 from duragent.cli.running import (
     ANSWERED,
     INTERRUPTED,
+    NOTHING_SAID,
     WAITING,
     SilentView,
     note,
@@ -24,12 +27,15 @@ from duragent.cli.running import (
     tell_missing,
     tell_waiting,
 )
-from duragent.cli.sessions import Known, find_session, look, look_all, open_store, print_list, refuse_ended
-from duragent.cli.telling import UNFINISHED, block, line
+from duragent.cli.sessions import Known, examined, find_session, look, look_all, open_store, print_list, refuse_ended
+from duragent.cli.telling import UNFINISHED, line
 from duragent.cli.terminal import Chat
 from duragent.config import Config, load_config
 from duragent.errors import Conflict, NotFound
 from duragent.runtime import Runtime
+
+TERMINATED = 143
+PATIENCE_SECONDS = 0.5  # for the end of what is piped in, before what is left of it is counted
 
 
 @click.command("chat")
@@ -83,7 +89,8 @@ def attach_command(session_id: str | None, listed: bool, model: str | None) -> N
 
 
 def _list(config: Config) -> None:
-    found = look_all(open_store(config))
+    store = open_store(config)
+    found = examined(config, store, look_all(store))
     print_list(found)
     say("Come back with: duragent attach ID" if found else "There is no session to come back to.", err=True)
 
@@ -99,7 +106,9 @@ def _known(config: Config, wanted: str) -> Known:
 
 def _choose(config: Config) -> Known:
     """The session to come back to: the only one that is unfinished, or that there is; else the one that is chosen."""
-    found = [each for each in look_all(open_store(config)) if not each.fault]
+    store = open_store(config)
+    looked = examined(config, store, look_all(store))
+    found = [each for each in looked if not each.fault and each.standing != "expired"]
     if not found:
         raise NotFound("there is no session to come back to. Try: duragent chat --agent NAME")
     unfinished = [each for each in found if each.standing in (*UNFINISHED, "waits for you")]
@@ -107,6 +116,8 @@ def _choose(config: Config) -> Known:
         return (unfinished or found)[0]
     shown = found[:9]
     print_list(shown, numbered=True)
+    if len(found) > len(shown):
+        say(f"({len(found) - len(shown)} more: duragent attach --list)", err=True)
     if not (on_terminal() and on_terminal(sys.stdin)):
         raise click.UsageError("There is more than one session; name the one you mean: duragent attach ID")
     number = click.prompt("Which one", type=click.IntRange(1, len(shown)), default=1)
@@ -132,25 +143,43 @@ async def _terminal(config: Config, agent: Agent, known: Known | None, model: st
     async with open_runtime(config, override=model, embedded=True, tell=notes.append) as (runtime, models):
         chosen = await models(agent)
         chat = Chat(config, runtime, agent, chosen[0].name, override=model)
-        return await chat.run(known, notes)
+        return await _until_terminated(chat.run(known, notes))
+
+
+async def _until_terminated(talk: Coroutine[Any, Any, int]) -> int:
+    """Talk; where the program is told to end, leave the terminal as it was found."""
+    loop, task, told = asyncio.get_running_loop(), asyncio.ensure_future(talk), asyncio.Event()
+
+    def end() -> None:
+        told.set()
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, end)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not told.is_set():
+            raise
+        return TERMINATED
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def _piped(config: Config, agent: Agent, known: Known | None, model: str | None) -> int:
     """Every line is a message; the answers follow each other on standard output."""
-    code = ANSWERED
     async with open_runtime(config, override=model, embedded=True, tell=note) as (runtime, models):
         await models(agent)
         tell_missing(agent)
-        session_id = known.session_id if known else ""
+        session_id, codes, lines = known.session_id if known else "", [ANSWERED], _Lines()
         if known and known.standing in UNFINISHED:
             note(f"{session_id} was {known.standing}; going on")
-            code = await _answer(config, runtime, session_id, None, model)
-        async for text in _lines():
-            if code in (WAITING, INTERRUPTED) or text.strip() == "/exit":
-                break
+            codes.append(await _answer(config, runtime, session_id, None, model))
+        while codes[-1] not in (WAITING, INTERRUPTED) and (text := await lines.next()).strip() not in ("", "/exit"):
             session_id = session_id or await runtime.open_session(agent)
-            code = await _answer(config, runtime, session_id, text, model)
-    return code
+            codes.append(await _answer(config, runtime, session_id, text, model))
+        if codes[-1] == WAITING and (left := await lines.left()):
+            note(f"{left} not sent: decide first")
+    return codes[-1] if codes[-1] in (WAITING, INTERRUPTED) else max(codes)
 
 
 async def _answer(config: Config, runtime: Runtime, session_id: str, text: str | None, model: str | None) -> int:
@@ -165,7 +194,9 @@ async def _answer(config: Config, runtime: Runtime, session_id: str, text: str |
             session = await follower.settled()
     turn = follower.turn
     if turn.answer.strip():
-        say(block(turn.answer, ""))
+        put(turn.answer)
+    elif turn.empty:
+        say(f"empty  {NOTHING_SAID}", err=True)
     if turn.stopped is not None:
         say(f"{clean(turn.stopped.reason)}  {line(turn.stopped.message, 2000)}", err=True)
     if session.waiting:
@@ -173,17 +204,30 @@ async def _answer(config: Config, runtime: Runtime, session_id: str, text: str |
     return outcome(session, turn, cancelled=bool(pressed.count))
 
 
-async def _lines() -> AsyncIterator[str]:
+class _Lines:
     """The lines of standard input that say something. Read aside, so that nobody waits for them to end."""
-    loop, lines = asyncio.get_running_loop(), asyncio.Queue[str]()
 
-    def read() -> None:
+    def __init__(self) -> None:
+        self._loop, self._lines, self._ended = asyncio.get_running_loop(), asyncio.Queue[str](), asyncio.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
         with suppress(RuntimeError):  # the talk is over, and nobody wants the rest
             for data in sys.stdin.buffer:
-                loop.call_soon_threadsafe(lines.put_nowait, data.decode("utf-8", "replace"))
-            loop.call_soon_threadsafe(lines.put_nowait, "")
+                if data.strip():
+                    text = data.decode("utf-8", "replace").rstrip("\n")
+                    self._loop.call_soon_threadsafe(self._lines.put_nowait, text)
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, "")
+            self._loop.call_soon_threadsafe(self._ended.set)
 
-    threading.Thread(target=read, daemon=True).start()
-    while text := await lines.get():
-        if text.strip():
-            yield text.rstrip("\n")
+    async def next(self) -> str:
+        """The next line; nothing at the end."""
+        return await self._lines.get()
+
+    async def left(self) -> str:
+        """How many lines nobody has taken yet, as far as they have come; nothing where there are none."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), PATIENCE_SECONDS)
+        number = self._lines.qsize() - (1 if self._ended.is_set() else 0)
+        words = f"{count(number, 'line')} {'was' if number == 1 else 'were'}"
+        return words if number > 0 else ""

@@ -6,12 +6,13 @@ wants to know when all is over. Knows no terminal and no format.
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
+from duragent.cli.telling import cost, has_price
 from duragent.core import events as ev
-from duragent.core.session import Session
+from duragent.core.session import Session, Spent
 from duragent.runtime import Delta, Forget, Lagged, Runtime
 
 
@@ -29,19 +30,28 @@ class View(Protocol):
 class Turn:
     """What came of a turn, gathered while it is followed."""
 
-    def __init__(self) -> None:
+    def __init__(self, prices: Mapping[str, Any]) -> None:
+        self.prices = prices
         self.answer = ""
         self.model = ""
+        self.empty = False  # the last answer said nothing
         self.stopped: ev.TurnStopped | None = None
         self.prompt_tokens = self.completion_tokens = self.cached_tokens = 0
         self.cost_usd = 0.0
         self.events = 0
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars; None where something was used that has no known price."""
+        used = Spent(self.prompt_tokens, self.completion_tokens, usd=self.cost_usd)
+        return cost(used, priced=has_price(self.model, self.prices))
 
     def take(self, entry: ev.Entry) -> None:
         self.events += 1
         event = entry.event
         if isinstance(event, ev.AssistantResponse):
             self.answer = event.content
+            self.empty = not event.content.strip() and not event.tool_calls
             self.stopped = None
             self.cost_usd += event.cost_usd or 0.0
             if event.usage is not None:
@@ -53,7 +63,7 @@ class Turn:
         elif isinstance(event, ev.TurnStopped):
             self.stopped = event
         elif isinstance(event, ev.UserMessage):
-            self.answer, self.stopped = "", None
+            self.answer, self.stopped, self.empty = "", None, False
 
 
 class Follower:
@@ -61,7 +71,7 @@ class Follower:
 
     def __init__(self, runtime: Runtime, session_id: str, view: View, seen: int) -> None:
         self.runtime, self.session_id, self.view, self.seen = runtime, session_id, view, seen
-        self.turn = Turn()
+        self.turn = Turn(runtime.settings.prices)
         self._moved = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 

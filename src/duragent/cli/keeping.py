@@ -1,6 +1,5 @@
 """session fork, export, delete: what becomes of a session when nobody talks in it."""
 
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -10,10 +9,10 @@ import click
 
 from duragent.cli import clean, count, echo_json, on_terminal, say
 from duragent.cli.opening import in_loop, open_runtime
-from duragent.cli.places import shown
+from duragent.cli.places import shown, write_new
 from duragent.cli.running import note
-from duragent.cli.sessions import Known, find_session, look, open_store
-from duragent.cli.telling import called, clock, command_line, spent
+from duragent.cli.sessions import Known, examined, find_session, look, open_store
+from duragent.cli.telling import called, clock, command_line, cost, spent
 from duragent.config import Config, load_config
 from duragent.core.events import SessionEnd
 from duragent.core.session import Call
@@ -74,8 +73,9 @@ def session_export_command(session_id: str, form: str, output: str | None) -> No
     duragent session export 4VQ8 > talk.md
     duragent session export 4VQ8 --format json --output talk.json
     """
-    store = open_store(load_config())
-    known = look(store, find_session(store, session_id))
+    config = load_config()
+    store = open_store(config)
+    (known,) = examined(config, store, [look(store, find_session(store, session_id))])
     if known.fault:
         raise Conflict(known.fault)
     if output is None:
@@ -84,11 +84,9 @@ def session_export_command(session_id: str, form: str, output: str | None) -> No
     text = dumps(_document(known), indent=2, ensure_ascii=False) + "\n" if form == "json" else _markdown(known)
     try:
         # What was said is private until its owner says otherwise.
-        handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        write_new(output, text.encode("utf-8", "backslashreplace"), 0o600)
     except FileExistsError:
         raise Conflict(f"{shown(output)} exists already; name another file") from None
-    with os.fdopen(handle, "wb") as file:
-        file.write(text.encode("utf-8", "backslashreplace"))
     say(f"{click.style('written', fg='green', bold=True)}  {shown(output)}")
 
 
@@ -103,7 +101,7 @@ def _document(known: Known) -> dict[str, object]:
         "forked_from": session.forked_from,
         "prompt_tokens": session.spent.prompt_tokens,
         "completion_tokens": session.spent.completion_tokens,
-        "cost_usd": session.spent.committed_usd,
+        "cost_usd": cost(session.spent, priced=known.priced),
         "messages": [
             {
                 "seq": message.seq,
@@ -135,16 +133,21 @@ def _markdown(known: Known) -> str:
 def _paragraphs(known: Known) -> Iterator[str]:
     session = known.session
     yield f"# A session with {session.agent}"
-    size = count(len(session.messages), "message")
-    yield f"`{known.session_id}`, begun {clock(session.created_at)} UTC, {size}, {spent(session.spent)}."
+    size, used = count(len(session.messages), "message"), spent(session.spent, priced=known.priced)
+    yield f"`{known.session_id}`, begun {clock(session.created_at)} UTC, {size}, {used}."
     for message in session.messages:
         yield f"## {message.sender or 'You'}" if message.role == "user" else f"## {session.agent}"
         if message.content.strip():
-            yield message.content.strip()
+            yield _quoted(message.content.strip())
         for call in message.calls:
             yield f"**{called(call.call, 300)}** ({call.outcome or 'open'})"
             if call.content.strip():
                 yield _fenced(call.content.strip())
+
+
+def _quoted(text: str) -> str:
+    """What somebody said, apart from what we say about it: a heading in it is no heading of ours."""
+    return "\n".join(f"> {each}".rstrip() for each in text.splitlines())
 
 
 def _fenced(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from duragent.agentfiles import Examined, examine, find
@@ -30,6 +31,20 @@ def shown(path: Path | str) -> str:
     except ValueError:
         return clean(str(path))
     return clean(str(path) if near.startswith(os.pardir) else near)
+
+
+def write_new(path: Path | str, data: bytes, mode: int = 0o666) -> None:
+    """Write a file that is not there yet. One that could not be written whole is taken away again."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+    except BaseException as error:
+        with suppress(OSError):
+            os.unlink(path)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def aligned(rows: list[list[str]]) -> list[str]:

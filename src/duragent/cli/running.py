@@ -1,5 +1,7 @@
 """run: one prompt, one answer, for scripts as well as for people. Nothing is asked; what waits is said."""
 
+import os
+import stat
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +10,7 @@ import click
 from msgspec.json import encode
 
 from duragent.agent import Agent
-from duragent.cli import clean, echo_json, on_terminal, say
+from duragent.cli import clean, echo_json, is_terminal, on_terminal, put, say
 from duragent.cli.following import Turn, View, cancelling, watching
 from duragent.cli.opening import find_agent, in_loop, missing_tools, open_runtime
 from duragent.cli.sessions import find_session, look, open_store, question, refuse_ended
@@ -20,11 +22,12 @@ from duragent.errors import Conflict
 from duragent.runtime import Runtime
 
 ANSWERED, FAILED, WAITING, INTERRUPTED = 0, 1, 3, 130
+NOTHING_SAID = "the model answered with nothing"
 
 
 @click.command("run")
 @click.argument("agent")
-@click.argument("prompt", required=False)
+@click.argument("prompt", nargs=-1, metavar="[PROMPT] [-]")
 @click.option("--session", "session_id", metavar="ID", help="Go on with this session instead of a new one.")
 @click.option("--model", metavar="PROVIDER/NAME", help="Use this model, whatever the agent says.")
 @click.option(
@@ -35,16 +38,17 @@ ANSWERED, FAILED, WAITING, INTERRUPTED = 0, 1, 3, 130
     show_default=True,
     help="The answer; one object when all is over; or every event and every piece of text as it comes.",
 )
-def run_command(agent: str, prompt: str | None, session_id: str | None, model: str | None, form: str) -> None:
+def run_command(agent: str, prompt: tuple[str, ...], session_id: str | None, model: str | None, form: str) -> None:
     """Let AGENT answer PROMPT, and print the answer.
 
-    AGENT is a name in the workspace or a path to an agent in any format. Without PROMPT, or with `-`, it is read
-    from standard input. The exit code is 0 with an answer, 1 without one, and 3 when a person must approve
-    something first: then what is asked and how to approve it is printed.
+    AGENT is a name in the workspace or a path to an agent in any format. Without PROMPT, the prompt is standard
+    input; with `-` after PROMPT, standard input follows it. The exit code is 0 with an answer, 1 without one, and 3
+    when a person must approve something first: then what is asked and how to approve it is printed.
 
     \b
     duragent run assistant "What is a fold?"
     git diff | duragent run ./code-reviewer
+    duragent run assistant "Summarise this." - < report.txt
     duragent run assistant "And in one sentence?" --session 4VQ8
     duragent run assistant "Hello" --model scripted/hello.yaml --format json
     """
@@ -56,16 +60,32 @@ def run_command(agent: str, prompt: str | None, session_id: str | None, model: s
         raise click.exceptions.Exit(code)
 
 
-def _prompt(given: str | None) -> str:
-    if given is not None and given != "-":
-        text = given
-    elif given is None and sys.stdin.isatty():
-        raise click.UsageError("Give a prompt, or pipe one in: duragent run AGENT < question.txt")
-    else:
-        text = sys.stdin.buffer.read().decode("utf-8", "replace")
-    if not text.strip():
+def _prompt(given: tuple[str, ...]) -> str:
+    """What is asked. Standard input is read only where nothing or a `-` says so: it may never end, or be the list of
+    a loop around us."""
+    words = given[:-1] if given[-1:] == ("-",) else given
+    if len(words) > 1:
+        raise click.UsageError(f"{words[1]!r} is one word too many: put the prompt in quotes.")
+    piped = ""
+    if words != given or not words:
+        if not given and is_terminal(sys.stdin):
+            raise click.UsageError("Give a prompt, or pipe one in: duragent run AGENT < question.txt")
+        piped = sys.stdin.buffer.read().decode("utf-8", "replace")
+    elif _file_waits():
+        note("standard input is not read; to let it follow the prompt, write - after the prompt")
+    text = "\n\n".join(each for each in (*words, piped) if each.strip())
+    if not text:
         raise click.UsageError("The prompt is empty.")
     return text
+
+
+def _file_waits() -> bool:
+    """Whether standard input is a file with something left in it."""
+    try:
+        about = os.fstat(sys.stdin.fileno())
+        return stat.S_ISREG(about.st_mode) and os.lseek(sys.stdin.fileno(), 0, os.SEEK_CUR) < about.st_size
+    except (OSError, ValueError):
+        return False
 
 
 async def _run(config: Config, agent: Agent, prompt: str, session_id: str | None, model: str | None, form: str) -> int:
@@ -143,7 +163,7 @@ class TextView:
 
     def finish(self, turn: Turn) -> None:
         if not self.live and turn.answer.strip():
-            say(block(turn.answer, ""))
+            put(turn.answer)
 
 
 class SilentView:
@@ -202,6 +222,8 @@ def conclude(
             say(
                 f"{click.style(turn.stopped.reason, fg='red', bold=True)}  {line(turn.stopped.message, 2000)}", err=True
             )
+        elif turn.empty and code == FAILED:
+            say(f"{click.style('empty', fg='red', bold=True)}  {NOTHING_SAID}", err=True)
     if code == WAITING:
         tell_waiting(session_id, session, model)
     elif on_terminal(sys.stderr) and form == "text":
@@ -215,7 +237,7 @@ def outcome(session: Session, turn: Turn, *, cancelled: bool = False) -> int:
         return WAITING
     if turn.stopped is not None:
         return INTERRUPTED if cancelled and turn.stopped.reason == "cancelled" else FAILED
-    return ANSWERED if not session.owes_answer else FAILED
+    return FAILED if session.owes_answer or turn.empty else ANSWERED
 
 
 def tell_waiting(session_id: str, session: Session, model: str | None = None) -> None:
@@ -233,21 +255,23 @@ def question_text(session: Session, call_id: str) -> str:
 
 
 def as_json(session_id: str, session: Session, turn: Turn, code: int) -> dict[str, object]:
-    stopped = turn.stopped
+    stop = {"reason": "empty", "message": NOTHING_SAID} if turn.empty and code == FAILED else None
+    if turn.stopped is not None:
+        stop = {"reason": turn.stopped.reason, "message": turn.stopped.message}
     return {
         "session_id": session_id,
         "agent": session.agent,
         "model": turn.model or None,
         "status": {ANSWERED: "answered", WAITING: "waiting", INTERRUPTED: "cancelled"}.get(code, "failed"),
         "answer": turn.answer if code == ANSWERED else None,
-        "stop": {"reason": stopped.reason, "message": stopped.message} if stopped else None,
+        "stop": stop,
         "waiting": [{"call_id": each, "command": question(session, each)} for each in session.waiting],
         "usage": {
             "prompt_tokens": turn.prompt_tokens,
             "completion_tokens": turn.completion_tokens,
             "cached_tokens": turn.cached_tokens,
         },
-        "cost_usd": turn.cost_usd,
+        "cost_usd": turn.cost,
         "events": turn.events,
         "last_seq": session.seq,
     }

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
 from rich.markdown import Heading, Markdown, MarkdownElement
@@ -25,7 +27,7 @@ from rich.padding import Padding
 from rich.segment import Segment
 from rich.text import Text
 
-from duragent.cli import clean, plain
+from duragent.cli import clean, count, plain
 from duragent.cli.telling import called, line, moment
 from duragent.core import events as ev
 
@@ -71,7 +73,22 @@ class _Heading(Heading):
 
 
 class _Markdown(Markdown):
+    """What looks like HTML is text, links show where they lead, and what entities stand for is cleaned as all else."""
+
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _Heading}
+
+    def __init__(self, markup: str) -> None:
+        super().__init__("", hyperlinks=False)
+        parser = MarkdownIt().enable(["strikethrough", "table"]).disable(["html_block", "html_inline"])
+        self.parsed = parser.parse(markup)
+        _clean_tokens(self.parsed)
+
+
+def _clean_tokens(tokens: Iterable[Token]) -> None:
+    for token in tokens:
+        token.content = clean(token.content, lines=True)
+        token.attrs = {name: clean(each) if isinstance(each, str) else each for name, each in token.attrs.items()}
+        _clean_tokens(token.children or ())
 
 
 class Words:
@@ -102,6 +119,7 @@ class Screen:
         self._text = ""
         self._calls: dict[str, ev.ToolCall] = {}
         self._running: dict[str, str] = {}
+        self._unheard: list[int] = []  # messages that no model call has taken along yet
         self._live: Live | None = None
         self._since = 0.0
         self._spoke = False
@@ -143,18 +161,37 @@ class Screen:
         if isinstance(event, ev.AssistantResponse):
             self._finish(event.content)
             self.know(event.tool_calls)
+            if not event.content.strip() and not event.tool_calls:
+                self.print("(an empty answer)\n", "dim")
+        elif isinstance(event, ev.UserMessage):
+            self._unheard.append(entry.seq)
         elif isinstance(event, ev.ToolStarted):
             self._running[event.call_id] = entry.timestamp
         elif isinstance(event, ev.ToolResult):
             self._result(event, entry.timestamp)
-        elif isinstance(event, ev.ModelCalled) and event.after:
-            self.print(f"{clean(event.model)} is asked now: {line(event.after, 300)}", "yellow")
+        elif isinstance(event, ev.ModelCalled):
+            self._unheard.clear()
+            if event.after:
+                self.print(f"{clean(event.model)} is asked now: {line(event.after, 300)}", "yellow")
         elif isinstance(event, ev.TurnStopped):
-            self._finish("")
-            style = "yellow" if event.reason == "cancelled" else "red"
-            self.print(f"{line(event.message, 2000)}\n", style)
+            self._stopped(event)
         elif isinstance(event, ev.ErrorNoted):
             self.print(line(event.message, 500), "yellow")
+
+    def _stopped(self, event: ev.TurnStopped) -> None:
+        """Say why a turn is over, and what it left: calls in the middle, messages that nobody has heard."""
+        self._finish("")
+        cut, self._running = self._running, {}
+        for call_id in cut:
+            call = self._calls.get(call_id)
+            shown = called(call, max(20, self.console.width - 60)) if call else clean(call_id)
+            self.print(f"? {shown} was cut off; what it did until then is not known.", "yellow")
+        missed = [seq for seq in self._unheard if not event.until or seq <= event.until]
+        self._unheard = [seq for seq in self._unheard if seq not in missed]
+        self.print(line(event.message, 2000), "yellow" if event.reason == "cancelled" else "red")
+        if event.reason == "cancelled" and missed:
+            self.print(f"{count(len(missed), 'message')} had not reached the model and got no answer.", "yellow")
+        self.print("")
 
     def delta(self, text: str) -> None:
         self._pieces.append(text)

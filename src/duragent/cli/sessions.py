@@ -1,18 +1,36 @@
 """session list, show, log: what is on disk about sessions, read without holding any of them."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
+from duragent.agentfiles import load
 from duragent.cli import clean, count, echo_json, output_format, say
 from duragent.cli.places import aligned, shown
-from duragent.cli.telling import UNFINISHED, age, block, clock, command_line, ending, kind, line, spent, standing, told
+from duragent.cli.telling import (
+    UNFINISHED,
+    age,
+    block,
+    clock,
+    command_line,
+    cost,
+    ending,
+    has_price,
+    kind,
+    line,
+    moment,
+    spent,
+    standing,
+    told,
+)
 from duragent.config import Config, load_config
 from duragent.core import events as ev
 from duragent.core.session import Session
-from duragent.errors import Conflict, DuragentError, NotFound
+from duragent.errors import Conflict, DuragentError, FetchFailed, NotFound
 from duragent.store.files import FileStore
 
 _COLOURS = {
@@ -21,12 +39,14 @@ _COLOURS = {
     "interrupted": "red",
     "paused": "yellow",
     "resting": "green",
+    "expired": None,
     "ended": None,
 }
 
 
 class Known(Struct, frozen=True):
-    """A session on disk. `fault` says why it cannot be read; then `session` is empty."""
+    """A session on disk. `fault` says why it cannot be read; then `session` is empty. `priced`: somebody knows what
+    its last model costs."""
 
     session_id: str
     session: Session
@@ -34,6 +54,7 @@ class Known(Struct, frozen=True):
     holder: str | None = None
     fault: str = ""
     notes: tuple[str, ...] = ()
+    priced: bool = True
 
 
 def open_store(config: Config) -> FileStore:
@@ -77,6 +98,46 @@ def look_all(store: FileStore, *, ended: bool = False, agent: str | None = None)
     return sorted(kept, key=lambda each: (each.session.updated_at, each.session_id), reverse=True)
 
 
+def examined(config: Config, store: FileStore, found: Sequence[Known]) -> list[Known]:
+    """The same sessions with what only the settings and the agents know: which are too old, and which have a price."""
+    now, hours = datetime.now(UTC), dict[str, int | None]()
+    return [
+        replace(
+            each,
+            standing="expired" if _too_old(config, each, now, hours) else each.standing,
+            priced=_priced(config, store, each),
+        )
+        for each in found
+    ]
+
+
+def _too_old(config: Config, known: Known, now: datetime, hours: dict[str, int | None]) -> bool:
+    """Whether a session that rests will be ended by the next who opens it. An hour is the least; `hours` remembers
+    what agents say about theirs."""
+    last, source = moment(known.session.updated_at), known.session.source
+    if known.standing != "resting" or last is None or now - last < timedelta(hours=1):
+        return False
+    if source not in hours:
+        hours[source] = None
+        with suppress(DuragentError, OSError):
+            hours[source] = load(source, fetch=_no_fetch).session.ttl_hours if source else None
+    said = hours[source]
+    limit = config.ttl_hours if said is None else said
+    return bool(limit) and now - last > timedelta(hours=limit)
+
+
+def _no_fetch(url: str) -> bytes:
+    raise FetchFailed(f"{url} is not read for a list")
+
+
+def _priced(config: Config, store: FileStore, known: Known) -> bool:
+    """Whether what a session cost is known. Its log is read only where that could be in doubt."""
+    if known.fault or cost(known.session.spent, priced=False) is not None:
+        return True
+    models = [e.event.model for e in store.entries(known.session_id) if isinstance(e.event, ev.ModelCalled)]
+    return has_price(models[-1] if models else "", config.prices)
+
+
 def refuse_ended(store: FileStore, known: Known) -> None:
     """An ended session takes no messages; say why it ended and how to go on from it."""
     if known.standing != "ended":
@@ -100,7 +161,7 @@ def session_list_command(everything: bool, agent: str | None, form: str) -> None
     """
     config = load_config()
     store = open_store(config)
-    found = look_all(store, ended=everything, agent=agent)
+    found = examined(config, store, look_all(store, ended=everything, agent=agent))
     if form == "json":
         echo_json([as_json(each) for each in found])
         return
@@ -147,7 +208,7 @@ def as_json(known: Known) -> dict[str, object]:
         "waiting": [{"call_id": each, "command": question(session, each)} for each in session.waiting],
         "prompt_tokens": session.spent.prompt_tokens,
         "completion_tokens": session.spent.completion_tokens,
-        "cost_usd": session.spent.committed_usd,
+        "cost_usd": cost(session.spent, priced=known.priced),
         "forked_from": session.forked_from,
         "held_by": known.holder,
         "problem": known.fault or None,
@@ -172,8 +233,9 @@ def session_show_command(session_id: str, form: str) -> None:
     \b
     duragent session show 4VQ8
     """
-    store = open_store(load_config())
-    known = look(store, find_session(store, session_id))
+    config = load_config()
+    store = open_store(config)
+    (known,) = examined(config, store, [look(store, find_session(store, session_id))])
     if form == "json":
         echo_json(as_json(known) | {"path": store.path(known.session_id), "source": known.session.source or None})
         return
@@ -197,7 +259,7 @@ def _facts(store: FileStore, known: Known) -> Iterator[tuple[str, str]]:
     yield "began", f"{clock(session.created_at)} UTC, {age(session.created_at, now)}"
     yield "last", f"{clock(session.updated_at)} UTC, {age(session.updated_at, now)}"
     yield "size", f"{count(len(session.messages), 'message')}, {count(session.seq, 'event')}"
-    yield "used", spent(session.spent)
+    yield "used", spent(session.spent, priced=known.priced)
     if session.forked_from:
         yield "forked", clean(session.forked_from)
     for note in (*known.notes, *session.warnings):
@@ -228,11 +290,14 @@ def session_log_command(session_id: str, form: str, after: int) -> None:
     duragent session log 4VQ8 --after 20
     duragent session log 4VQ8 --format jsonl
     """
-    store = open_store(load_config())
+    store, last = open_store(load_config()), after
     for entry in store.entries(find_session(store, session_id), after):
+        missing, last = entry.seq - last - 1, entry.seq
         if form == "jsonl":
             click.echo(ev.render_entry(entry))
             continue
+        if missing > 0:
+            say(click.style(f"       ({count(missing, 'event')} before this: no longer kept)", dim=True))
         first, *rest = told(entry.event).split("\n")
         say(
             f"{entry.seq:>5}  {click.style(clock(entry.timestamp), dim=True)}  "

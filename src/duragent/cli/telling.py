@@ -14,6 +14,7 @@ from msgspec.json import encode
 from duragent.cli import clean, count
 from duragent.core import events as ev
 from duragent.core.session import Session, Spent
+from duragent.models.prices import find_price
 
 UNFINISHED = ("interrupted", "paused")
 """How sessions stand whose turn somebody must carry on."""
@@ -73,9 +74,23 @@ def usd(amount: float) -> str:
     return f"${amount:.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
 
 
-def spent(used: Spent) -> str:
-    """Tokens and money of a session, short enough for a status line."""
-    return f"{tokens(used.prompt_tokens)} in, {tokens(used.completion_tokens)} out, {usd(used.committed_usd)}"
+def spent(used: Spent, *, priced: bool = True) -> str:
+    """Tokens and money of a session, short enough for a status line. `priced`: somebody knows what its model costs."""
+    money = "price unknown" if cost(used, priced=priced) is None else usd(used.committed_usd)
+    return f"{tokens(used.prompt_tokens)} in, {tokens(used.completion_tokens)} out, {money}"
+
+
+def cost(used: Spent, *, priced: bool) -> float | None:
+    """What a session has cost; None where something was used that has no known price."""
+    if not priced and not used.committed_usd and used.prompt_tokens + used.completion_tokens:
+        return None
+    return used.committed_usd
+
+
+def has_price(model: str, prices: Mapping[str, Any]) -> bool:
+    """Whether anybody knows what a model costs; one that has no name costs nothing."""
+    provider, _, name = model.partition("/")
+    return not model or find_price(provider, name, prices) is not None
 
 
 def tokens(number: int) -> str:

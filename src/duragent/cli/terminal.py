@@ -7,7 +7,7 @@ how to come back; a line typed while the agent works reaches it with its next st
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -25,11 +25,11 @@ from duragent.cli.following import Follower, cancelling
 from duragent.cli.opening import missing_tools, person
 from duragent.cli.running import ANSWERED, post
 from duragent.cli.screen import Keys, Screen
-from duragent.cli.sessions import Known, question
-from duragent.cli.telling import UNFINISHED, command_line, line, spent, tokens, usd
+from duragent.cli.sessions import Known, open_store, question
+from duragent.cli.telling import UNFINISHED, command_line, cost, has_price, line, spent, tokens, usd
 from duragent.config import Config
-from duragent.core.events import Decision
-from duragent.core.session import Session
+from duragent.core.events import Decision, TurnStopped
+from duragent.core.session import Message, Session
 from duragent.errors import DuragentError
 from duragent.runtime import Runtime
 
@@ -58,7 +58,7 @@ class Chat:
         self.override = override
         self.session_id = ""
         self.session = Session()
-        self.gone = False
+        self.gone = self.unfinished = False
         self.screen = Screen(self.status)
         self.follower: Follower | None = None
         self._posts: set[asyncio.Task[None]] = set()
@@ -78,7 +78,10 @@ class Chat:
         )
 
     def status(self) -> str:
-        return f"{clean(self.model)} · {spent(self.session.spent)}"
+        return f"{clean(self.model)} · {spent(self.session.spent, priced=self._priced())}"
+
+    def _priced(self) -> bool:
+        return has_price(self.model, self.config.prices)
 
     async def run(self, known: Known | None, notes: list[str]) -> int:
         """Talk until the person leaves."""
@@ -89,6 +92,8 @@ class Chat:
             await self._hear(await self._ask())
         if self.follower is not None:
             await self.follower.stop()
+        if self.unfinished:
+            self.screen.print("The turn is not finished; it goes on when you come back.", "yellow")
         if self.session_id:
             self.screen.print(f"Come back with: {self._back()}", "dim", whole=True)
         return ANSWERED
@@ -110,13 +115,22 @@ class Chat:
         said = [message for message in known.session.messages if message.content.strip()]
         if len(said) > SHOWN_MESSAGES:
             self.screen.print(f"({count(len(said) - SHOWN_MESSAGES, 'earlier message')})\n", "dim")
+        cancelled = self._cancelled(said[-SHOWN_MESSAGES:])
         for message in said[-SHOWN_MESSAGES:]:
             self.screen.said(message.content) if message.role == "user" else self.screen.markdown(message.content)
+            if message.seq in cancelled:
+                self.screen.print("(cancelled)\n", "dim")
         if known.standing in UNFINISHED:
             self.screen.print(f"This session was {known.standing}; it goes on now.\n", "yellow")
             await self._turn(self._recover())
         elif known.session.waiting:
             await self._turn(self._recover())
+
+    def _cancelled(self, shown: Sequence[Message]) -> set[int]:
+        """Which of these messages are answers that were cut off."""
+        first = shown[0].seq if shown else self.session.seq
+        entries = open_store(self.config).entries(self.session_id, first - 1)
+        return {e.seq for e in entries if isinstance(e.event, TurnStopped) and e.event.reason == "cancelled"}
 
     async def _recover(self) -> None:
         await self.runtime.recover([self.session_id])
@@ -193,10 +207,12 @@ class Chat:
         with self.screen.working(), keys.listening(), cancelling(self.runtime, self.session_id):
             working = asyncio.ensure_future(self._until_settled(begin))
             left = asyncio.ensure_future(leaving.wait())
-            await asyncio.wait((working, left), return_when=asyncio.FIRST_COMPLETED)
-            left.cancel()
-            if not working.done():
-                self.gone = True
+            try:
+                await asyncio.wait((working, left), return_when=asyncio.FIRST_COMPLETED)
+                if not working.done():
+                    self.gone = self.unfinished = True
+            finally:
+                left.cancel()
                 working.cancel()
                 await asyncio.wait((working,))
         if not self.gone:
@@ -301,7 +317,7 @@ class Chat:
             "agent": clean(self.agent.name),
             "model": clean(self.model),
             "size": f"{count(len(self.session.messages), 'message')}, {count(self.session.seq, 'event')}",
-            "used": spent(self.session.spent),
+            "used": spent(self.session.spent, priced=self._priced()),
         }
         for name, value in rows.items():
             self.screen.print(f"  {name:<8} {value}")
@@ -314,9 +330,9 @@ class Chat:
         )
         self.screen.print(f"  said     {tokens(used.completion_tokens)} tokens")
         self.screen.print(f"  asked    {count(used.model_calls, 'time')}")
-        self.screen.print(
-            f"  cost     {usd(used.usd)}" + (f", {usd(used.reserved_usd)} set aside" if used.reserved_usd else "")
-        )
+        money = "price unknown" if cost(used, priced=self._priced()) is None else usd(used.usd)
+        aside = f", {usd(used.reserved_usd)} set aside" if used.reserved_usd else ""
+        self.screen.print(f"  cost     {money}{aside}")
         self.screen.print("")
 
     async def reset(self) -> None:

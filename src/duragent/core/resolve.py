@@ -34,6 +34,7 @@ _DEFAULT_TIER = "reasoning-mid"
 _KEYS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openrouter": "OPENROUTER_API_KEY"}
 _ALIASES = {"claude": "anthropic", "google": "gemini"}
 _NAMES = {"claude": "anthropic", "gpt-": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "gemini": "gemini"}
+_STANDS_IN = ". With nothing else, a very small embedded model stands in"
 _OLLAMA_PORT = 11434
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HOSTS = {"OPENAI_API_KEY": "api.openai.com", "ANTHROPIC_API_KEY": "api.anthropic.com"}
@@ -78,8 +79,8 @@ class _Missing(Struct, frozen=True):
     stand_in: Candidate | None = None
 
 
-def resolve(agent: Agent, facts: Facts) -> Plan:
-    """The models this agent can run on here, best first."""
+def resolve(agent: Agent, facts: Facts, *, exact: bool = False) -> Plan:
+    """The models this agent can run on here, best first. `exact`: nothing may stand in for what is named."""
     found: dict[tuple[str, str | None], Candidate] = {}
     stand_ins: list[Candidate] = []
     notes: list[str] = []
@@ -90,8 +91,9 @@ def resolve(agent: Agent, facts: Facts) -> Plan:
         if isinstance(outcome, Candidate):
             outcome = _guarded(outcome, facts)
         if isinstance(outcome, _Missing):
-            notes.append(outcome.why)
-            stand_ins += [outcome.stand_in] if outcome.stand_in is not None else []
+            small = outcome.stand_in if not exact else None
+            notes.append(outcome.why + (_STANDS_IN if small else ""))
+            stand_ins += [small] if small else []
         else:
             found.setdefault((str(outcome), outcome.base_url), outcome)
     # All stand-ins are the same small model, and no match for anything that an agent names.
@@ -245,10 +247,7 @@ def _local(ref: ModelRef, agent: Agent, facts: Facts) -> Candidate | _Missing:
         return outcome
     why = outcome.why.removeprefix("ollama/").removeprefix(ref.name)
     if facts.local and facts.embedded:
-        return _Missing(
-            f"{shown}{why}. With nothing else, a very small embedded model stands in",
-            Candidate("local", KNOWN_LOCAL[0]),
-        )
+        return _Missing(f"{shown}{why}", Candidate("local", KNOWN_LOCAL[0]))
     return _Missing(f"{shown}{why}")
 
 

