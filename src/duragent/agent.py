@@ -288,7 +288,7 @@ class Limits(Struct, frozen=True):
     session_steps: int | None = None
     cost_usd: float | None = None
     on_exceed: Literal["ask", "abort"] = "abort"
-    on_error: Literal["ask", "retry", "fail", "skip"] | None = None
+    on_error: Literal["ask", "retry", "fail", "skip"] = "skip"
     background_seconds: int | None = None
     parallel_tasks: int | None = None
 
