@@ -609,3 +609,30 @@ def test_a_message_that_comes_while_the_answer_is_being_written_is_answered(
             assert [message.content for message in session.messages][-2:] == ["two", "second answer"]
 
     play(main())
+
+
+def test_a_runtime_that_is_closing_takes_nothing_more_while_it_waits_for_what_runs(tmp_path: Path) -> None:
+    async def main() -> None:
+        begun, cleaning = asyncio.Event(), asyncio.Event()
+
+        async def slow() -> str:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await cleaning.wait()
+            return "never"
+
+        runtime = runtime_at(tmp_path, Speaker(calling(call("c1", "slow")), "ok"), tools=[tool(slow, "slow")])
+        working, other = await runtime.open_session(AGENT), await runtime.open_session(AGENT)
+        await runtime.post(working, "go")
+        await begun.wait()
+        closing = asyncio.ensure_future(runtime.close())
+        await asyncio.sleep(0)
+        with pytest.raises(Conflict, match="closing"):
+            await runtime.post(other, "hi")
+        cleaning.set()
+        await closing
+        assert said(stored(tmp_path, other)) == []
+
+    play(main())

@@ -7,13 +7,13 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from duragent.core import events as ev
-from duragent.core.session import Session
+from duragent.core.session import Session, too_old
 from duragent.core.turn import Rest, Wait
 from duragent.engine import Actor, Work
 from duragent.errors import Conflict, DuragentError, StorageFailed
@@ -127,6 +127,14 @@ class Lives:
         self._moving: dict[str, asyncio.Task[Any]] = {}  # sessions that are just being opened or let go
         self._reaper: asyncio.Task[None] | None = None
         self._closing = False
+
+    def holds(self, live: Live) -> bool:
+        """Whether a session may still begin something: it is here, and will be."""
+        return not self._closing and self._here.get(live.id) is live
+
+    def stop_opening(self) -> None:
+        """From now on nothing is opened and nothing begun: the runtime closes."""
+        self._closing = True
 
     def get(self, session_id: str) -> Live | None:
         return self._here.get(session_id)
@@ -263,7 +271,7 @@ class Lives:
         await self.release(live)
 
     async def close(self) -> None:
-        self._closing = True
+        self.stop_opening()
         if self._reaper is not None:
             self._reaper.cancel()
             await asyncio.wait({self._reaper})
@@ -276,14 +284,7 @@ class Lives:
 
     def too_old(self, session: Session, ttl_hours: int | None = None) -> bool:
         """Whether a session has been idle for longer than it may be."""
-        hours = self._settings.ttl_hours if ttl_hours is None else ttl_hours
-        if not hours or session.ended or session.waiting:  # what waits for a person waits as long as it takes
-            return False
-        try:
-            at = datetime.fromisoformat(session.updated_at)
-        except ValueError:
-            return False
-        return self._clock() - (at if at.tzinfo else at.replace(tzinfo=UTC)) > timedelta(hours=hours)
+        return too_old(session, self._settings.ttl_hours if ttl_hours is None else ttl_hours, self._clock())
 
 
 def _lost(session: Session) -> list[str]:

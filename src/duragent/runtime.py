@@ -89,8 +89,6 @@ class Runtime:
     async def post(self, session_id: str, message: str | ev.UserMessage | ev.SilentMessage) -> int:
         """Say something. Returns its place in the log once it is on disk; 0 for a message that came before."""
         event = ev.UserMessage(message) if isinstance(message, str) else message
-        if not isinstance(event.content, str):
-            raise TypeError(f"a message is a text, not a {type(event.content).__name__}")
         live = await self._lives.open(session_id)
         if isinstance(event, ev.UserMessage) and event.message_id and event.message_id in live.session.seen:
             await live.log.flush()  # the first one may still be on its way
@@ -238,6 +236,7 @@ class Runtime:
 
     async def close(self) -> None:
         """Let go of everything. Turns that run are left as they are: `recover` carries them on."""
+        self._lives.stop_opening()
         for live in self._lives.all():
             await self._halt(live)
         await self._lives.close()
@@ -289,7 +288,7 @@ class Runtime:
     def _wake(self, live: Live) -> None:
         if live.wake is not None:
             live.wake.set()
-        if self._lives.get(live.id) is not live:
+        if not self._lives.holds(live):
             return  # it has been let go; what was said is on disk, and `recover` carries it on
         if live.task is None and live.failure is None and not isinstance(live.work.next(), Rest | Wait):
             live.task = asyncio.get_running_loop().create_task(self._run(live))

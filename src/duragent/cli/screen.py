@@ -28,7 +28,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from duragent.cli import clean, count, plain
-from duragent.cli.telling import called, line, moment
+from duragent.cli.telling import called, line
 from duragent.core import events as ev
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -204,7 +204,7 @@ class Screen:
 
     def _result(self, event: ev.ToolResult, at: str) -> None:
         call = self._calls.get(event.call_id)
-        began, ended = moment(self._running.pop(event.call_id, "")), moment(at)
+        began, ended = ev.moment(self._running.pop(event.call_id, "")), ev.moment(at)
         seconds = f"  {(ended - began).total_seconds():.1f} s" if began and ended else ""
         mark, colour = _MARKS.get(event.outcome, ("–", "dim"))
         if event.outcome == "ok" and not event.result.success:

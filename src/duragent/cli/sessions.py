@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import click
 from msgspec import Struct
@@ -22,14 +22,13 @@ from duragent.cli.telling import (
     has_price,
     kind,
     line,
-    moment,
     spent,
     standing,
     told,
 )
 from duragent.config import Config, load_config
 from duragent.core import events as ev
-from duragent.core.session import Session
+from duragent.core.session import Session, too_old
 from duragent.errors import Conflict, DuragentError, FetchFailed, NotFound
 from duragent.store.files import FileStore
 
@@ -114,16 +113,15 @@ def examined(config: Config, store: FileStore, found: Sequence[Known]) -> list[K
 def _too_old(config: Config, known: Known, now: datetime, hours: dict[str, int | None]) -> bool:
     """Whether a session that rests will be ended by the next who opens it. An hour is the least; `hours` remembers
     what agents say about theirs."""
-    last, source = moment(known.session.updated_at), known.session.source
-    if known.standing != "resting" or last is None or now - last < timedelta(hours=1):
+    source = known.session.source
+    if known.standing != "resting" or not too_old(known.session, 1, now):
         return False
     if source not in hours:
         hours[source] = None
         with suppress(DuragentError, OSError):
             hours[source] = load(source, fetch=_no_fetch).session.ttl_hours if source else None
     said = hours[source]
-    limit = config.ttl_hours if said is None else said
-    return bool(limit) and now - last > timedelta(hours=limit)
+    return too_old(known.session, config.ttl_hours if said is None else said, now)
 
 
 def _no_fetch(url: str) -> bytes:

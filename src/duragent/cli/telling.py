@@ -99,7 +99,7 @@ def tokens(number: int) -> str:
 
 def age(timestamp: str, now: datetime) -> str:
     """How long ago, in one unit."""
-    then = moment(timestamp)
+    then = ev.moment(timestamp)
     if then is None:
         return "–"
     seconds = max(0, int((now - then).total_seconds()))
@@ -109,16 +109,8 @@ def age(timestamp: str, now: datetime) -> str:
     return "just now" if seconds < 10 else f"{seconds} s ago"
 
 
-def moment(timestamp: str) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(timestamp)
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
 def clock(timestamp: str) -> str:
-    found = moment(timestamp)
+    found = ev.moment(timestamp)
     return found.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if found else clean(timestamp)
 
 

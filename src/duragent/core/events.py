@@ -10,6 +10,7 @@ Never change the meaning of a field that has been released. A kind that a newer 
 it stays in the file, counts in `seq`, and changes nothing.
 """
 
+from datetime import UTC, datetime
 from typing import Any, Literal
 from zlib import crc32
 
@@ -208,6 +209,15 @@ class Entry(Struct, frozen=True, gc=False):
     seq: int
     timestamp: str
     event: Event
+
+
+def moment(timestamp: str) -> datetime | None:
+    """The time a log says, in UTC; None where it says none."""
+    try:
+        at = datetime.fromisoformat(timestamp)
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 class _Head(Struct, gc=False):

@@ -10,13 +10,14 @@ A new kind of part: list it in `agent.PartKind` and place it in `assemble`. A ne
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.json import Encoder
 
 from duragent.agent import Agent, PromptPart, sentence, spoken
+from duragent.core import events
 from duragent.core.policy import ToolSpec
 
 WINDOWS: tuple[tuple[str, int], ...] = (
@@ -252,11 +253,7 @@ def _split(text: str, values: Mapping[str, str], pieces: list[str]) -> None:
 
 def moment(timestamp: str, otherwise: datetime) -> datetime:
     """The time a log says, in UTC; `otherwise` where it says none."""
-    try:
-        at = datetime.fromisoformat(timestamp)
-        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        return otherwise
+    return events.moment(timestamp) or otherwise
 
 
 def stamp_of(at: datetime) -> str:

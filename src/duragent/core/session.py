@@ -6,6 +6,7 @@ never fails: an event that fits nowhere changes nothing.
 """
 
 from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -117,6 +118,14 @@ class Session(Struct, omit_defaults=True):
     @property
     def ended(self) -> bool:
         return self.status == "completed"
+
+
+def too_old(session: Session, hours: int, now: datetime) -> bool:
+    """Whether a session has been idle for longer than so many hours; 0 means that none ever is."""
+    if not hours or session.ended or session.waiting:  # what waits for a person waits as long as it takes
+        return False
+    at = ev.moment(session.updated_at)
+    return at is not None and now - at > timedelta(hours=hours)
 
 
 def fold(entries: Iterable[ev.Entry], session: Session | None = None) -> Session:
@@ -240,9 +249,9 @@ def _approval_required(session: Session, event: ev.ApprovalRequired, entry: ev.E
 def _approval_decision(session: Session, event: ev.ApprovalDecision, entry: ev.Entry) -> None:
     allowed = event.decision in ("allow_once", "allow_session", "allow_always")
     call = session.open_calls.get(event.call_id)
-    if call is not None and call.stage == "asked" and session.interrupted_by:
-        return  # a message came first and withdrew the question
     if call is not None and call.stage == "asked":
+        if session.interrupted_by:
+            return  # a message came first and withdrew the question
         call.stage = "approved" if allowed else "denied"
         call.decision, call.reason = event.decision, event.reason
         if event.decision in ("allow_session", "allow_always") and call.digest:

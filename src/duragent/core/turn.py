@@ -5,13 +5,13 @@ is `started` here was started by a process that is gone, because a live engine n
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from msgspec import Struct
 
 from duragent.agent import Agent
-from duragent.core.events import Outcome, StopReason, ToolCall
+from duragent.core.events import Outcome, StopReason, ToolCall, moment
 from duragent.core.policy import ToolSpec, command, digest, judge, words
 from duragent.core.session import Call, Session
 
@@ -225,7 +225,7 @@ def _alone_too_long(agent: Agent, session: Session, now: datetime, alone_since: 
     if seconds is None or alone_since is None:
         return None
     allowed = timedelta(seconds=seconds * (1 + session.granted.get("background", 0)))
-    if now - max(alone_since, _when(session.turn_at) or alone_since) < allowed:
+    if now - max(alone_since, moment(session.turn_at) or alone_since) < allowed:
         return None
     return _exceeded(agent, session, "background", f"it has run for {seconds} s with nobody there")
 
@@ -234,16 +234,8 @@ def _debounced(agent: Agent, session: Session, now: datetime) -> Step | None:
     """In a chat, wait until the person has stopped typing."""
     if session.gateway is None or session.rounds or agent.access is None:
         return None
-    debounce, at = agent.access.groups.queue.debounce, _when(session.wanted_at)
+    debounce, at = agent.access.groups.queue.debounce, moment(session.wanted_at)
     if not debounce.enabled or at is None:
         return None
     quiet = at + timedelta(milliseconds=debounce.window_ms)
     return WaitUntil(quiet) if at <= now < quiet else None
-
-
-def _when(timestamp: str) -> datetime | None:
-    try:
-        at = datetime.fromisoformat(timestamp)
-    except ValueError:
-        return None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -159,18 +159,22 @@ class OpenAIModel:
 def _in_turns(history: Sequence[Message], stamp: str) -> list[Message]:
     """The history for servers whose templates are strict: who speaks twice in a row speaks once, and the stamp, which
     no template has a place for, ends the newest word of the person."""
+    turns = list(history) if _takes_turns(history) else _merged(history)
+    newest = next((n for n in range(len(turns) - 1, -1, -1) if turns[n].role == "user" and said(turns[n])), None)
+    if stamp and newest is not None:
+        turns[newest] = Message("user", f"{said(turns[newest])}\n\n({stamp})", turns[newest].seq)
+    return turns
+
+
+def _merged(history: Sequence[Message]) -> list[Message]:
     turns: list[Message] = []
-    for message in [] if _takes_turns(history) else history:
+    for message in history:
         before = turns[-1] if turns else None
         if before is None or message.role != before.role or before.calls or not said(before):
             turns.append(message)
         elif said(message) or message.calls:
             both = "\n\n".join(text for text in (said(before), said(message)) if text)
             turns[-1] = Message(message.role, both, message.seq, message.calls)
-    turns = turns or list(history)
-    newest = next((n for n in range(len(turns) - 1, -1, -1) if turns[n].role == "user" and said(turns[n])), None)
-    if stamp and newest is not None:
-        turns[newest] = Message("user", f"{said(turns[newest])}\n\n({stamp})", turns[newest].seq)
     return turns
 
 
