@@ -65,7 +65,7 @@ def toolbox(folder: Path, chance: Random) -> dict[str, Tool]:
     """Two tools that leave one line each time they run. Only the second may be run again by itself."""
     file = os.open(folder / EFFECTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    async def count(arguments: dict[str, str]) -> str:
+    async def count(arguments: dict[str, str], scene: object) -> str:
         if chance.random() < 0.5:
             await asyncio.sleep(chance.random() * 0.002)
         os.write(file, f"{arguments['call']}\n".encode())

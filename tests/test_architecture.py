@@ -14,7 +14,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "formats": {"agent", "errors"},
     "core": {"agent", "errors"},
     "models": {"core", "agent", "errors"},
-    "tools": {"core", "agent", "errors"},
+    "sandbox": {"core", "agent", "errors"},
+    "tools": {"core", "sandbox", "agent", "errors"},
     "store": {"core", "agent", "errors"},
     "engine": {"core", "models", "tools", "store", "agent", "errors"},
     "following": {"core", "errors"},
@@ -22,6 +23,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"living", "following", "engine", "core", "models", "tools", "store", "agent", "errors"},
     "config": {"formats", "reading", "errors"},
     "fetch": {"errors"},
+    "policyfiles": {"core", "formats", "reading", "agent", "errors"},
+    "secrets": {"agent", "errors"},
+    "skillfiles": {"fetch", "formats", "reading", "agent", "errors"},
     "reading": {"formats", "agent", "errors"},
     "agentfiles": {"formats", "reading", "fetch", "agent", "errors"},
     "conversion": {"agentfiles", "formats", "reading", "agent", "errors"},
@@ -36,6 +40,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "config",
         "formats",
         "models",
+        "policyfiles",
+        "sandbox",
+        "secrets",
+        "skillfiles",
         "tools",
         "store",
         "following",
@@ -52,9 +60,9 @@ PURE_PARTS = {"agent", "core", "formats"}
 PURE = {
     *("abc", "collections", "difflib", "fnmatch", "functools", "graphlib", "hashlib", "itertools", "json", "math"),
     *("bisect", "datetime", "posixpath", "re", "shlex", "typing", "urllib.parse", "zlib"),
-    *("cronsim", "markdown_it", "msgspec", "yaml"),
+    *("cronsim", "jsonschema_rs", "markdown_it", "msgspec", "tree_sitter", "tree_sitter_bash", "unicodedata", "yaml"),
 }
-PURE_HERE = {"formats/__init__.py": {"importlib"}}
+PURE_HERE = {"formats/__init__.py": {"importlib"}, "core/__init__.py": {"importlib"}}
 # What would be reached without an import.
 WORLD = {"open", "print", "input", "exec", "eval", "compile", "breakpoint", "__builtins__", "__loader__", "__spec__"}
 CLOCK = {"now", "today", "utcnow"}
@@ -65,7 +73,7 @@ DISK = {
 """Names in posixpath that look at the disk; the others only look at texts."""
 # The only places that may load a module by its name.
 LOADERS = {"__init__.py", "formats/__init__.py", "cli/__init__.py", "agentfiles.py"}
-LOADERS |= {"models/__init__.py", "tools/__init__.py"}
+LOADERS |= {"models/__init__.py", "tools/__init__.py", "sandbox/__init__.py", "core/__init__.py"}
 # The only place where an import may stand in a function.
 HIDING = {"__main__.py"}
 FILES = sorted(SRC.rglob("*.py"))

@@ -335,14 +335,14 @@ def test_half_characters_in_an_answer_are_mended_before_anything_uses_them() -> 
 
 
 def raising(error: BaseException) -> Any:
-    async def run(arguments: dict[str, Any]) -> Any:
+    async def run(arguments: dict[str, Any], scene: Any) -> Any:
         raise error
 
     return run
 
 
 def returning(value: Any) -> Any:
-    async def run(arguments: dict[str, Any]) -> Any:
+    async def run(arguments: dict[str, Any], scene: Any) -> Any:
         return value
 
     return run

@@ -34,7 +34,7 @@ from duragent.errors import ModelFailed
 from duragent.models import Answer, Listener, Model
 from duragent.models.prices import Price, cost, reserve
 from duragent.store import SessionLog
-from duragent.tools import Toolbox
+from duragent.tools import NOWHERE, Toolbox
 
 MAX_RESULT_CHARS = 262_144
 PAID_TRIES = 3
@@ -288,7 +288,7 @@ async def _run_tool(work: Work, call: ev.ToolCall) -> None:
 
 async def _try_tool(work: Work, call: ev.ToolCall) -> tuple[ev.ToolAnswer, ev.Outcome]:
     try:
-        said = await work.actor.tools[call.tool_name].run(call.arguments)
+        said = await work.actor.tools[call.tool_name].run(call.arguments, NOWHERE)
         answer = said if isinstance(said, ev.ToolAnswer) else ev.ToolAnswer(True, said)
         return ev.ToolAnswer(bool(answer.success), _short(_text(answer.content))), "ok"
     except BaseException as error:  # noqa: BLE001 - foreign code: what it raises is its result

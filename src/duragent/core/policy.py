@@ -28,10 +28,16 @@ class ToolSpec(Struct, frozen=True):
     name: str
     description: str = ""
     parameters: Mapping[str, Json] = {}  # a JSON Schema; {} for a tool without parameters
-    kind: Literal["builtin", "cli", "mcp", "function"] = "builtin"
+    kind: Literal["builtin", "cli", "mcp", "function", "script"] = "builtin"
     effect: Effect = "unknown"
     parallel_safe: bool = False
     unruled: Literal["allow", "ask"] = "ask"
+    effects: Mapping[str, Effect] = {}  # by `action`, where its actions differ
+    line: str = ""  # the argument that is a command line for a shell: bash rules speak of it
+    detail: tuple[str, ...] = ()  # arguments whose text a rule may speak of; the first that is given counts
+    quiet: tuple[str, ...] = ()  # actions ("*": all) that touch only the agent's own: asked about in no mode
+    needs: tuple[Literal["sh", "network", "fs", "tool", "mcp", "browser"], ...] = ()
+    subject: str = ""  # how rules name it, where that is not `kind:name`: `mcp:server:tool`
 
 
 class Verdict(Struct, frozen=True):

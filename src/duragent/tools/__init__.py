@@ -18,7 +18,21 @@ from duragent.agent import Tool as AgentTool
 from duragent.core.events import ToolAnswer
 from duragent.core.policy import Effect, ToolSpec
 
-Run = Callable[[dict[str, Any]], Awaitable[str | ToolAnswer]]
+
+
+class Scene(Struct, frozen=True):
+    """Where a call happens: what a tool may know of the session, and how it is heard while it works."""
+
+    session_id: str = ""
+    call_id: str = ""
+    gateway: str | None = None
+    chat_id: str | None = None
+    sender: str | None = None
+    say: Callable[[str], None] = lambda text: None  # output for whoever follows the session now; not kept
+
+
+NOWHERE = Scene()
+Run = Callable[[dict[str, Any], Scene], Awaitable[str | ToolAnswer]]
 
 
 class Tool(Struct, frozen=True):
@@ -58,7 +72,7 @@ def function_tool(
         unruled="ask" if ask else "allow",
     )
 
-    async def run(arguments: dict[str, Any]) -> str | ToolAnswer:
+    async def run(arguments: dict[str, Any], scene: Scene) -> str | ToolAnswer:
         try:
             signature.bind(**arguments)
         except TypeError as error:  # the model's mistake, not the tool's: it is told, and can mend it

@@ -15,7 +15,7 @@ from typing import Any
 from duragent.agent import Agent, CliTool, DiscoveredTool
 from duragent.core.events import ToolAnswer
 from duragent.core.policy import ToolSpec
-from duragent.tools import Tool
+from duragent.tools import Scene, Tool
 
 TIMEOUT_SECONDS = 120.0
 MAX_OUTPUT_BYTES = 262_144
@@ -32,7 +32,7 @@ def make(agent: Agent, tool: CliTool | DiscoveredTool) -> Tool:
     command = shlex.split(tool.command)
     about = getattr(tool, "description", "") or f"Runs the program {tool.name}."
 
-    async def run(arguments: dict[str, Any]) -> ToolAnswer:
+    async def run(arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
         return await _execute([*command, *arguments.get("args", [])], folder)
 
     return Tool(ToolSpec(tool.name, about, _PARAMETERS, kind="cli"), run)
