@@ -50,18 +50,8 @@ class ModelChoice(Struct, frozen=True):
     context: str = "full"
 
 
-PartKind = Literal[
-    "soul",
-    "system_prompt",
-    "instructions",
-    "role",
-    "persona",
-    "trait",
-    "override",
-    "system",
-    "rules",
-    "bootstrap",
-]
+_Text = Literal["soul", "system_prompt", "instructions", "role", "system", "rules", "bootstrap"]
+PartKind = Literal[_Text, "persona", "trait", "override"]
 
 
 class PromptPart(Struct, frozen=True):
@@ -258,10 +248,12 @@ class PolicyTier(Struct, frozen=True):
 
 
 class Policy(Struct, frozen=True):
-    """What the tools may do: the agent's own file and the owner's local one beside it."""
+    """What the tools may do: the agent's own file, the owner's local one, and the one for the whole workspace, which
+    is no part of the agent: whoever composes a program adds it."""
 
     agent: PolicyTier | None = None
     local: PolicyTier | None = None
+    workspace: PolicyTier | None = None
 
 
 class Trust(Struct, frozen=True):

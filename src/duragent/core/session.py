@@ -100,6 +100,8 @@ class Session(Struct, omit_defaults=True):
     steps: int = 0  # answers in the whole session
     granted: dict[str, int] = field(default_factory=dict)  # limit → how many times a person let it go on
     question: Question | None = None
+    skill: str = ""  # the skill that was loaded in this turn
+    turn_sender: str | None = None  # whose message this turn answers
     failed: str = ""  # call id of a call that broke in this turn and that nobody has spoken about
     grants: dict[str, str] = field(default_factory=dict)  # digest of exact arguments → decision for this session
     seen: dict[str, None] = field(default_factory=dict)
