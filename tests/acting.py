@@ -143,6 +143,15 @@ class Ear:
     def restart(self, why: str) -> None:
         self.heard.append(f"<{why}>")
 
+    def output(self, call_id: str, text: str) -> None:
+        self.heard.append(f"{call_id}: {text}")
+
+
+async def decide(runtime: Runtime, session_id: str, call_id: str, decision: ev.Decision) -> int:
+    """Decide as somebody who has seen what is asked."""
+    call = (await runtime.session(session_id)).open_calls.get(call_id)
+    return await runtime.decide(session_id, call_id, decision, digest=call.digest if call else None)
+
 
 def work_of(
     agent: Agent,
@@ -154,7 +163,7 @@ def work_of(
     """An agent at work in memory, with a message that waits for its answer."""
     toolbox = build_toolbox({tool.spec.name: tool for tool in tools})
     actor = Actor(agent, models, toolbox, price, {})
-    work = Work(actor, Session(), log or MemoryLog(), Ear(), Clock(), lambda: None)
+    work = Work("session_1", actor, Session(), log or MemoryLog(), Ear(), Clock(), lambda: None)
     work.record(ev.SessionStart(agent.name, version=ev.LOG_VERSION))
     work.record(ev.UserMessage("go"))
     return work

@@ -92,7 +92,7 @@ async def converse(folder: Path, compaction: str, snapshot_every: int, dies_in: 
                 acknowledged("user_message", message_id, seq)
             session = await runtime.settled(session_id)
             for call_id in session.waiting:
-                seq = await runtime.decide(session_id, call_id, "allow_once")
+                seq = await decide(runtime, session_id, call_id, "allow_once")
                 acknowledged("approval_decision", call_id, seq)
             await runtime.settled(session_id)
 

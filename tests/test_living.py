@@ -15,6 +15,7 @@ from duragent.runtime import Runtime
 from duragent.store import disk
 from duragent.store.files import FileStore
 from tests.acting import (
+    decide,
     AGENT,
     Clock,
     Gate,
@@ -397,7 +398,7 @@ def test_a_tool_that_may_run_only_once_is_asked_about_after_it_was_cut_off(tmp_p
             assert await runtime.recover() == [session_id]
             session = await runtime.settled(session_id)
             assert session.open_calls["c1"].command == "pay {} was cut off; it may have happened. Run it again?"
-            await runtime.decide(session_id, "c1", "deny")
+            await decide(runtime, session_id, "c1", "deny")
             await runtime.settled(session_id)
         assert results(stored(tmp_path, session_id)) == {"c1": "interrupted"}
 

@@ -15,6 +15,7 @@ from duragent.models import Answer
 from duragent.store import disk
 from duragent.store.files import FileStore
 from tests.acting import (
+    decide,
     AGENT,
     Clock,
     Gate,
@@ -194,7 +195,7 @@ def test_only_what_waits_can_be_decided_and_only_for_its_arguments(tmp_path: Pat
         async with runtime_at(tmp_path, Speaker(calling(call("c1", "pay", sum=5)), "ok"), tools=[PAY]) as runtime:
             session_id = await runtime.open_session(AGENT)
             with pytest.raises(Conflict, match="does not wait for a decision about 'c1': it was made, or never asked"):
-                await runtime.decide(session_id, "c1", "allow_once")
+                await decide(runtime, session_id, "c1", "allow_once")
             await runtime.post(session_id, "go")
             session = await runtime.settled(session_id)
             assert session.waiting == ("c1",)
@@ -219,7 +220,7 @@ def test_of_two_decisions_at_the_same_time_one_counts(tmp_path: Path) -> None:
             await runtime.settled(session_id)
             await runtime.sweep()
             decided = await asyncio.gather(
-                *[runtime.decide(session_id, "c1", decision) for decision in ("deny", "allow_once", "deny")],
+                *[decide(runtime, session_id, "c1", decision) for decision in ("deny", "allow_once", "deny")],
                 return_exceptions=True,
             )
             assert [type(each) for each in decided] == [int, Conflict, Conflict]
@@ -246,7 +247,7 @@ def test_a_question_waits_through_a_restart_and_is_asked_once(tmp_path: Path) ->
         async with runtime_at(tmp_path, model, tools=[paying]) as runtime:
             assert await runtime.recover() == []
             assert (await runtime.session(session_id)).waiting == ("c1",)
-            await runtime.decide(session_id, "c1", "allow_once")
+            await decide(runtime, session_id, "c1", "allow_once")
             await runtime.settled(session_id)
         events = stored(tmp_path, session_id)
         assert (paid, len([event for event in events if isinstance(event, ev.ApprovalRequired)])) == ([1], 1)
@@ -279,7 +280,7 @@ def test_a_question_about_a_limit_is_decided_with_the_same_verb(tmp_path: Path) 
             await runtime.post(session_id, "go")
             (waiting,) = (await runtime.settled(session_id)).waiting
             assert waiting == "rounds:6"
-            await runtime.decide(session_id, waiting, "allow_once")
+            await decide(runtime, session_id, waiting, "allow_once")
             assert (await runtime.settled(session_id)).messages[-1].content == "done"
 
     play(main())
@@ -485,7 +486,7 @@ def test_a_decision_that_comes_after_a_message_is_too_late(tmp_path: Path) -> No
             posting = asyncio.ensure_future(runtime.post(session_id, "no, wait"))
             await asyncio.sleep(0)
             with pytest.raises(Conflict):
-                await runtime.decide(session_id, "c1", "allow_once")
+                await decide(runtime, session_id, "c1", "allow_once")
             await posting
 
     play(main())
@@ -561,7 +562,7 @@ def test_only_a_known_decision_is_a_decision(decision: Any, tmp_path: Path) -> N
             await runtime.post(session_id, "go")
             await runtime.settled(session_id)
             with pytest.raises(NotAllowed, match="is no decision"):
-                await runtime.decide(session_id, "c1", decision)
+                await decide(runtime, session_id, "c1", decision)
             assert (await runtime.session(session_id)).waiting == ("c1",)
 
     play(main())

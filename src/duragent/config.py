@@ -131,9 +131,55 @@ CONFIG = Section(
         ),
         "sandbox": Field(
             Section(
-                {"mode": Field(OneOf("auto", "bubblewrap", "landlock", "trust"), "Where commands run.", default="auto")}
+                {
+                    "mode": Field(
+                        OneOf("auto", "bubblewrap", "landlock", "trust"),
+                        "What keeps commands in; trust: nothing does.",
+                        default="auto",
+                    ),
+                    "workdir": Field(
+                        Text(empty=False),
+                        "The folder commands work in and may change; default: the folder of this file.",
+                    ),
+                    "network": Field(
+                        OneOf("trust", "none", "scoped", "allowed"),
+                        "What commands may reach; trust: what the agent's trust says, else nothing.",
+                        default="trust",
+                    ),
+                    "hosts": Field(
+                        ListOf(Text(empty=False)), "Names that scoped commands may reach; *.name for all below."
+                    ),
+                    "limits": Field(
+                        Section(
+                            {
+                                "seconds": Field(Integer(1), "Longest command.", default=120),
+                                "memory_mb": Field(Integer(16), "Memory of one process.", default=4096),
+                                "processes": Field(Integer(1), "Processes of one command.", default=256),
+                                "file_mb": Field(Integer(1), "Largest file it writes.", default=1024),
+                            }
+                        ),
+                        "How much one command may use.",
+                    ),
+                }
             ),
             "The sandbox.",
+        ),
+        "approvals": Field(
+            Section(
+                {"expire_hours": Field(Number(0), "A question counts as refused after this; 0 = never.", default=168)}
+            ),
+            "Questions to a person.",
+        ),
+        "web": Field(
+            Section(
+                {
+                    "search_url": Field(Text(empty=False), "A SearXNG server; else Brave, with BRAVE_API_KEY."),
+                    "private_hosts": Field(
+                        ListOf(Text(empty=False)), "host or host:port that may be fetched though it is not public."
+                    ),
+                }
+            ),
+            "The web tool.",
         ),
         "gateways": Field(
             Section(
@@ -230,6 +276,19 @@ def _fill(match: re.Match[str], *, environment: Mapping[str, str], reader: Reade
     return match["default"]
 
 
+class SandboxSettings(Struct, frozen=True):
+    """What keeps commands in. `workdir` is None where the file names none."""
+
+    mode: Literal["auto", "bubblewrap", "landlock", "trust"] = "auto"
+    workdir: Path | None = None
+    network: Literal["trust", "none", "scoped", "allowed"] = "trust"
+    hosts: tuple[str, ...] = ()
+    seconds: int = 120
+    memory_mb: int = 4096
+    processes: int = 256
+    file_mb: int = 1024
+
+
 class Config(Struct, frozen=True):
     """The settings of a workspace, paths made whole. `file` is None where there is no duragent.yaml."""
 
@@ -240,6 +299,13 @@ class Config(Struct, frozen=True):
     ttl_hours: int = 168
     compaction: Literal["discard", "archive", "disabled"] = "discard"
     prices: Mapping[str, Any] = {}
+    sandbox: SandboxSettings = SandboxSettings()
+    approval_hours: float = 168
+    search_url: str | None = None
+    private_hosts: tuple[str, ...] = ()
+    memory_dir: Path | None = None  # of all agents, each in a folder of its own; None: beside each agent
+    world_dir: Path | None = None
+    secrets: Mapping[str, str] = {}  # what the file itself holds that nobody may read
 
 
 def load_config(start: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
@@ -282,6 +348,8 @@ def _settings(found: Mapping[str, Any], root: Path, file: Path | None) -> Config
     session = found.get("services", {}).get("session", {})
     rules = found.get("sessions", {})
     agents, sessions = found.get("agents_dir"), session.get("path")
+    memory, world = found.get("services", {}).get("memory", {}).get("path"), found.get("world_memory", {}).get("path")
+    web = found.get("web", {})
     return Config(
         workspace,
         _place(root, agents) if agents else workspace / "agents",
@@ -290,7 +358,30 @@ def _settings(found: Mapping[str, Any], root: Path, file: Path | None) -> Config
         rules.get("ttl_hours", 168),
         rules.get("compaction", "discard"),
         found.get("prices", {}),
+        _sandbox(found.get("sandbox", {}), root),
+        found.get("approvals", {}).get("expire_hours", 168),
+        web.get("search_url"),
+        tuple(web.get("private_hosts", ())),
+        _place(root, memory) if memory else None,
+        _place(root, world) if world else None,
+        _secrets(found),
     )
+
+
+def _sandbox(found: Mapping[str, Any], root: Path) -> SandboxSettings:
+    said = {name: found[name] for name in ("mode", "network") if name in found} | found.get("limits", {})
+    workdir = _place(root, found["workdir"]) if "workdir" in found else None
+    return SandboxSettings(workdir=workdir, hosts=tuple(found.get("hosts", ())), **said)
+
+
+def _secrets(found: Mapping[str, Any]) -> dict[str, str]:
+    """The tokens that the file holds, by where they stand."""
+    server = {f"server.{name}": found.get("server", {}).get(name) for name in ("admin_token", "api_token")}
+    bots = {
+        f"gateways.{name}.bot_token": found.get("gateways", {}).get(name, {}).get("bot_token")
+        for name in ("telegram", "discord")
+    }
+    return {name: value for name, value in (server | bots).items() if value}
 
 
 def _place(root: Path, path: str) -> Path:

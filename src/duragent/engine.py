@@ -7,14 +7,18 @@ and with it this state; the session is opened again from what is on disk.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from math import isfinite
-from typing import assert_never
+from typing import Any, Protocol, assert_never
 
-from duragent.agent import Agent
+from msgspec import Struct
+from msgspec.structs import replace
+
+from duragent.agent import Agent, Origin
 from duragent.core import events as ev
 from duragent.core.context import build
-from duragent.core.policy import ToolSpec
+from duragent.core.policy import Judge, ToolSpec, command, effect_of
 from duragent.core.prompt import RESERVE, Prepared, prepare
 from duragent.core.session import Session, apply
 from duragent.core.turn import (
@@ -34,12 +38,32 @@ from duragent.errors import ModelFailed
 from duragent.models import Answer, Listener, Model
 from duragent.models.prices import Price, cost, reserve
 from duragent.store import SessionLog
-from duragent.tools import NOWHERE, Toolbox
+from duragent.tools import Scene, Tool, Toolbox
 
 MAX_RESULT_CHARS = 262_144
 PAID_TRIES = 3
 MAX_DEPTH = 100
 """How deeply arguments may be nested: what is written down must be readable wherever it is read."""
+
+
+class Place(Struct, frozen=True):
+    """What holds for an agent where it runs: the folder its commands work in, how long a question waits for its answer,
+    which texts are never written down, who hears of calls that the policy wants told, and who keeps new rules."""
+
+    workdir: str = ""
+    patience: timedelta | None = None
+    redact: Callable[[str], str] | None = None
+    notify: Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any]], None] | None = None
+    remember: Callable[[str], Origin | None] | None = None  # keeps a rule that a person wants to hold always
+
+
+NOWHERE = Place()
+
+
+class Ear(Listener, Protocol):
+    """Who hears a session at work: what its model says, and what its tools print."""
+
+    def output(self, call_id: str, text: str) -> None: ...
 
 
 class Actor:
@@ -52,8 +76,10 @@ class Actor:
         tools: Toolbox,
         price: Callable[[str], Price | None],
         known: Mapping[str, str],
+        place: Place = NOWHERE,
     ) -> None:
-        self.agent, self.models, self.tools, self.price = agent, models, tools, price
+        self.agent, self.models, self.tools, self.price, self.place = agent, models, tools, price, place
+        self.judge = Judge(agent, workdir=place.workdir, patience=place.patience)
         self.specs: Mapping[str, ToolSpec] = {name: tool.spec for name, tool in tools.items()}
         offered = tuple(self.specs.values())
         self.prepared: Mapping[str, Prepared] = {
@@ -66,19 +92,22 @@ class Work:
 
     def __init__(
         self,
+        session_id: str,
         actor: Actor,
         session: Session,
         log: SessionLog,
-        listener: Listener,
+        listener: Ear,
         clock: Callable[[], datetime],
         alone_since: Callable[[], datetime | None],
     ) -> None:
-        self.actor, self.session, self.log = actor, session, log
+        self.id, self.actor, self.session, self.log = session_id, actor, session, log
         self.listener, self.clock, self.alone_since = listener, clock, alone_since
         self.due = 0  # the newest entry that followers must hear of before anything else is said
 
     def record(self, event: ev.Event, *, lazy: bool = False) -> ev.Entry:
         """Let an event have happened. It is not on disk until the log is flushed."""
+        if self.actor.place.redact is not None:
+            event = _without_secrets(event, self.actor.place.redact)
         entry = self.log.stage(event, self.clock(), lazy=lazy)
         apply(self.session, entry)
         if not lazy:
@@ -86,7 +115,24 @@ class Work:
         return entry
 
     def next(self) -> Step:
-        return next_step(self.actor.agent, self.session, self.clock(), self.actor.specs, self.alone_since())
+        actor = self.actor
+        return next_step(actor.agent, self.session, self.clock(), actor.specs, self.alone_since(), actor.judge)
+
+
+def _without_secrets(event: ev.Event, redact: Callable[[str], str]) -> ev.Event:
+    """The event without the values of the owner's keys, wherever somebody's own words may hold them."""
+    match event:
+        case ev.ToolResult(result=answer) if (text := redact(answer.content)) != answer.content:
+            return replace(event, result=ev.ToolAnswer(answer.success, text))
+        case ev.UserMessage() | ev.SilentMessage() | ev.AssistantResponse() if (text := redact(event.content)) != (
+            event.content
+        ):
+            return replace(event, content=text)
+        case ev.TurnStopped() | ev.ErrorNoted() if (text := redact(event.message)) != event.message:
+            return replace(event, message=text)
+        case ev.ApprovalRequired() if (text := redact(event.command)) != event.command:
+            return replace(event, command=text)
+    return event
 
 
 async def advance(work: Work) -> Rest | Wait | WaitUntil:
@@ -103,8 +149,8 @@ async def perform(work: Work, step: Step) -> None:
             await _call_model(work)
         case RunTools(calls):
             await _run_tools(work, calls)
-        case AskApproval(call_id, command, digest, rule):
-            work.record(ev.ApprovalRequired(call_id, command, digest, rule))
+        case AskApproval(call_id, asked, digest, rule, by):
+            work.record(ev.ApprovalRequired(call_id, asked, digest, rule, by))
             await work.log.flush()
         case CloseCall(call_id, outcome, content):
             work.record(ev.ToolResult(call_id, ev.ToolAnswer(False, content), outcome))
@@ -274,21 +320,27 @@ async def _run_tools(work: Work, calls: Sequence[ev.ToolCall]) -> None:
 
 
 async def _run_tool(work: Work, call: ev.ToolCall) -> None:
-    tool = work.actor.tools[call.tool_name]
-    answer, outcome = await _try_tool(work, call)
-    may_repeat = work.actor.agent.limits.on_error == "retry" and tool.spec.effect in ("pure", "repeatable")
+    tool, actor = work.actor.tools[call.tool_name], work.actor
+    answer, outcome = await _try_tool(work, tool, call)
+    may_repeat = work.actor.agent.limits.on_error == "retry" and effect_of(tool.spec, call) in ("pure", "repeatable")
     if outcome == "error" and may_repeat:
         work.record(ev.ToolStarted(call.call_id))
         await work.log.flush()
-        answer, outcome = await _try_tool(work, call)
+        answer, outcome = await _try_tool(work, tool, call)
     work.record(ev.ToolResult(call.call_id, answer, outcome))
     work.log.kick()
+    if actor.place.notify is not None and (deliveries := actor.judge.notified(tool.spec, call)):
+        told = {"session_id": work.id, "agent": actor.agent.name, "command": command(tool.spec, call)}
+        actor.place.notify(deliveries, {**told, "success": answer.success, "timestamp": work.clock().isoformat()})
     _stop_if_cancelled()
 
 
-async def _try_tool(work: Work, call: ev.ToolCall) -> tuple[ev.ToolAnswer, ev.Outcome]:
+async def _try_tool(work: Work, tool: Tool, call: ev.ToolCall) -> tuple[ev.ToolAnswer, ev.Outcome]:
+    session = work.session
+    say = partial(work.listener.output, call.call_id)
+    scene = Scene(work.id, call.call_id, session.gateway, session.gateway_chat_id, session.turn_by, say)
     try:
-        said = await work.actor.tools[call.tool_name].run(call.arguments, NOWHERE)
+        said = await tool.run(call.arguments, scene)
         answer = said if isinstance(said, ev.ToolAnswer) else ev.ToolAnswer(True, said)
         return ev.ToolAnswer(bool(answer.success), _short(_text(answer.content))), "ok"
     except BaseException as error:  # noqa: BLE001 - foreign code: what it raises is its result

@@ -8,7 +8,6 @@ change its mind between the check and the call. Every redirect is checked again.
 import hashlib
 import http.client
 import io
-import ipaddress
 import socket
 import ssl
 import threading
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from duragent.core.addresses import is_public
 from duragent.errors import FetchFailed
 
 MAX_BYTES = 1 << 20
@@ -26,18 +26,6 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 Resolve = Callable[[str, int], list[str]]
 Allowed = Callable[[str], bool]
-
-
-def is_public(address: str) -> bool:
-    """Whether an IP address is on the open internet: not loopback, private, link-local, mapped or reserved."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address):
-        inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
-        if inner is not None:
-            return is_public(str(inner))
-        if ip in ipaddress.ip_network("64:ff9b::/96") or ip in ipaddress.ip_network("64:ff9b:1::/48"):
-            return False
-    return ip.is_global and not ip.is_multicast
 
 
 def resolve(host: str, port: int) -> list[str]:

@@ -22,6 +22,13 @@ class Forget(Struct, frozen=True):
     why: str
 
 
+class Output(Struct, frozen=True):
+    """Some text that a tool prints while it works. Never stored: its result will be."""
+
+    call_id: str
+    text: str
+
+
 class Settled(Struct, frozen=True):
     """Nothing runs any more: the session rests, or waits for a person to decide `waiting`."""
 
@@ -43,7 +50,7 @@ class Lagged(Struct, frozen=True):
     after: int
 
 
-Item = Entry | Delta | Forget | Settled | Gap | Lagged
+Item = Entry | Delta | Forget | Output | Settled | Gap | Lagged
 
 
 class Follower:

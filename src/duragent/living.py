@@ -17,7 +17,7 @@ from duragent.core.session import Session, too_old
 from duragent.core.turn import Rest, Wait
 from duragent.engine import Actor, Work
 from duragent.errors import Conflict, DuragentError, StorageFailed
-from duragent.following import Delta, Follower, Forget, Item
+from duragent.following import Delta, Follower, Forget, Item, Output
 from duragent.store import Compaction, SessionLog, Store
 
 Moved = TypeVar("Moved")
@@ -96,6 +96,11 @@ class Live:
         if self.followers:
             self._say(Delta(text))
 
+    def output(self, call_id: str, text: str) -> None:
+        """A tool prints something."""
+        if self.followers and self.task is not None and text:
+            self._say(Output(call_id, text))
+
     def restart(self, why: str) -> None:
         if self.spoken:
             self._say(Forget(why))
@@ -127,6 +132,7 @@ class Lives:
         self._moving: dict[str, asyncio.Task[Any]] = {}  # sessions that are just being opened or let go
         self._reaper: asyncio.Task[None] | None = None
         self._closing = False
+        self.rouse: Callable[[Live], None] = lambda live: None  # lets a session go on that has something to do
 
     def holds(self, live: Live) -> bool:
         """Whether a session may still begin something: it is here, and will be."""
@@ -149,7 +155,7 @@ class Lives:
 
     async def _begin(self, live: Live, actor: Actor, start: ev.SessionStart) -> Live:
         live.log = await asyncio.to_thread(self._store.create, live.id, live.publish)
-        live.work = Work(actor, Session(), live.log, live, self._clock, live.alone_since)
+        live.work = Work(live.id, actor, Session(), live.log, live, self._clock, live.alone_since)
         try:
             live.work.record(start)
             await live.log.flush()
@@ -191,7 +197,7 @@ class Lives:
         live.log, stored = await asyncio.to_thread(self._store.open, session_id, live.publish)
         try:
             actor = await self._cast(stored.session)
-            live.work = Work(actor, stored.session, live.log, live, self._clock, live.alone_since)
+            live.work = Work(live.id, actor, stored.session, live.log, live, self._clock, live.alone_since)
             live.published = stored.session.seq
             expired = self.too_old(stored.session, actor.agent.session.ttl_hours)
             for note in stored.notes:
@@ -227,6 +233,9 @@ class Lives:
     async def _reap(self) -> None:
         while True:
             await asyncio.sleep(self._settings.idle_seconds / 2)
+            for live in self.all():
+                if live.task is None:
+                    self.rouse(live)  # a question that nobody answered in time
             await self.sweep(self._settings.idle_seconds)
 
     async def sweep(self, idle_seconds: float) -> None:

@@ -15,24 +15,24 @@ from typing import Any, Literal, get_args
 from duragent.agent import Agent
 from duragent.core import events as ev
 from duragent.core.session import Session
-from duragent.core.turn import Rest, Wait, WaitUntil
-from duragent.engine import Actor, advance
+from duragent.core.turn import Wait
+from duragent.engine import NOWHERE, Actor, Place
 from duragent.errors import Conflict, DuragentError, NotAllowed, NotFound
-from duragent.following import Delta, Follower, Forget, Gap, Item, Lagged, Settled
+from duragent.following import Delta, Follower, Forget, Gap, Item, Lagged, Output, Settled
 from duragent.living import Live, Lives, Settings, new_id
 from duragent.models import Model
 from duragent.models.chosen import Chosen
 from duragent.models.prices import Price, find_price, read_price
 from duragent.store.files import FileStore
 from duragent.tools import NO_TOOLS, Tool, Toolbox, build_toolbox
+from duragent.working import Worker
 
-__all__ = ["Delta", "Forget", "Gap", "Item", "Lagged", "Runtime", "Settings", "Settled"]
+__all__ = ["Delta", "Forget", "Gap", "Item", "Lagged", "Output", "Runtime", "Settings", "Settled"]
 
 Agents = Callable[[str, str], Agent]
 Models = Callable[[Agent], Awaitable[Sequence[Model]]] | Sequence[Model]
 Tools = Callable[[Agent], Toolbox] | Mapping[str, Tool | Callable[..., Awaitable[Any]]]
 _DEFAULT = Settings()
-STUBBORN_SECONDS = 10.0
 
 
 class Runtime:
@@ -47,6 +47,7 @@ class Runtime:
         agents: Agents | Sequence[Agent] | Agent,
         models: Models | None = None,
         tools: Tools = NO_TOOLS,
+        place: Callable[[Agent], Place] = lambda agent: NOWHERE,
         settings: Settings = _DEFAULT,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -56,12 +57,14 @@ class Runtime:
         self._agents = agents if callable(agents) else _listed([agents] if isinstance(agents, Agent) else agents)
         self._chosen = Chosen(os.environ) if models is None else None
         self._models: Models = self._chosen if self._chosen is not None else models or ()
-        self._tools = tools
+        self._tools, self._place = tools, place
+        self._given = NO_TOOLS if callable(tools) else build_toolbox(tools)
         for name, said in settings.prices.items():
             read_price(name, said)  # a price that is none is told now, not in the middle of a turn
         self._actors: dict[tuple[str, str], Actor] = {}
         self._opened: dict[int, Model] = {}  # also those of agents that have changed since: sessions may still use them
         self._lives = Lives(self.store, settings, clock, self._cast)
+        self._worker = Worker(self._lives, clock)
 
     async def __aenter__(self) -> "Runtime":
         return self
@@ -96,7 +99,7 @@ class Runtime:
         if live.session.ended:
             where = f"fork it at entry {live.session.seq - 1}"
             raise Conflict(f"{session_id} has ended. Begin a new session, or go on from a copy: {where}.")
-        return await self._say(live, event)
+        return await self._worker.say(live, event)
 
     async def decide(
         self,
@@ -108,16 +111,37 @@ class Runtime:
         by: str | None = None,
         reason: str | None = None,
     ) -> int:
-        """Answer what a session asked. Only what really waits can be decided, and only once."""
+        """Answer what a session asked. Only what really waits can be decided, and only once; about a call, only by
+        whoever has seen what is asked, which the `digest` shows."""
         if decision not in get_args(ev.Decision):
             raise NotAllowed(f"{decision!r} is no decision; there are {', '.join(get_args(ev.Decision))}.")
         live = await self._lives.open(session_id)
         if call_id not in live.session.waiting:
             raise Conflict(f"{session_id} does not wait for a decision about {call_id!r}: it was made, or never asked.")
         call = live.session.open_calls.get(call_id)
-        if call is not None and digest is not None and digest != call.digest:
-            raise Conflict(f"The decision about {call_id!r} is for other arguments than those that wait.")
-        return await self._say(live, ev.ApprovalDecision(call_id, decision, by, reason))
+        if call is not None and (digest or "") != call.digest:
+            what = "for other arguments than those that wait" if digest else "without the digest of what was asked"
+            raise Conflict(f"The decision about {call_id!r} is {what}.")
+        if not isinstance(live.work.next(), Wait):
+            self._worker.wake(live)
+            raise Conflict(f"Nobody answered {call_id!r} in time: it counts as refused.")
+        if call is not None and decision == "allow_always":
+            await self._always(live, call.call)
+            if call_id not in live.session.waiting:  # somebody else was quicker
+                raise Conflict(f"{session_id} no longer waits for a decision about {call_id!r}.")
+        return await self._worker.say(live, ev.ApprovalDecision(call_id, decision, by, reason))
+
+    async def _always(self, live: Live, call: ev.ToolCall) -> None:
+        """Keep the rule that allows exactly this call, before anything counts as decided."""
+        actor = live.work.actor
+        spec, remember = actor.specs.get(call.tool_name), actor.place.remember
+        if spec is None or remember is None:
+            return
+        rule = actor.judge.exact(spec, call)
+        origin = await asyncio.to_thread(remember, rule)
+        for other in self._actors.values():
+            if other.agent.name == actor.agent.name and other.agent.source.path == actor.agent.source.path:
+                other.judge.allow(rule, origin)
 
     async def cancel(self, session_id: str) -> bool:
         """Stop the turn that runs or waits. False where there is none."""
@@ -125,14 +149,14 @@ class Runtime:
         if (task := live.task) is not None:
             live.cancelling, live.until = True, live.session.wanted_seq
             task.cancel()
-            await self._over(live, task)
+            await self._worker.over(live, task)
             if not live.cancelling:
                 return True
             live.cancelling = False  # it had not even begun, so it could not write anything down
         if not live.session.owes_answer:
             return False
         live.until = live.session.wanted_seq
-        await self._say(live, self._cancelled(live))
+        await self._worker.say(live, self._worker.cancelled(live))
         return True
 
     async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Item]:
@@ -195,7 +219,7 @@ class Runtime:
     async def settled(self, session_id: str) -> Session:
         """Wait until nothing runs: the session rests, or waits for a person."""
         live = await self._lives.open(session_id)
-        await self._done(live)
+        await self._worker.done(live)
         if live.failure is not None:
             raise live.failure
         return live.session
@@ -210,9 +234,9 @@ class Runtime:
     ) -> None:
         """Close a session for good. Its files stay."""
         live = await self._lives.open(session_id)
-        await self._halt(live)
+        await self._worker.halt(live)
         if not live.session.ended:
-            await self._say(live, ev.SessionEnd(reason))
+            await self._worker.say(live, ev.SessionEnd(reason))
 
     async def fork(self, session_id: str, seq: int) -> str:
         """A new session that begins with the first `seq` entries of this one."""
@@ -226,7 +250,7 @@ class Runtime:
         """Take a session and its files away."""
         live = self._lives.get(session_id)
         if live is not None:
-            await self._halt(live)
+            await self._worker.halt(live)
             await self._lives.release(live, snapshot=False)
         await asyncio.to_thread(self.store.delete, session_id)
 
@@ -238,7 +262,7 @@ class Runtime:
         """Let go of everything. Turns that run are left as they are: `recover` carries them on."""
         self._lives.stop_opening()
         for live in self._lives.all():
-            await self._halt(live)
+            await self._worker.halt(live)
         await self._lives.close()
         opened, self._opened = self._opened, {}
         self._actors.clear()
@@ -256,119 +280,42 @@ class Runtime:
     async def _actor(self, agent: Agent) -> Actor:
         key = (agent.name, agent.source.path)
         actor = self._actors.get(key)
-        if actor is None or (actor.agent is not agent and actor.agent != agent):
+        tools = self._tools(agent) if callable(self._tools) else self._given
+        if actor is None or actor.tools is not tools or (actor.agent is not agent and actor.agent != agent):
             models = await self._models(agent) if callable(self._models) else self._models
             self._opened |= {id(model): model for model in models}
-            tools = self._tools(agent) if callable(self._tools) else build_toolbox(self._tools)
-            actor = self._actors[key] = Actor(agent, tuple(models), tools, self._price, self.settings.known)
+            place = self._place(agent)
+            actor = self._actors[key] = Actor(agent, tuple(models), tools, self._price, self.settings.known, place)
         return actor
+
+    async def reload(self, agent: Agent) -> None:
+        """Have every session of this agent act as its files say now."""
+        key = (agent.name, agent.source.path)
+        self._actors.pop(key, None)
+        fresh = await self._actor(self._agents(agent.name, agent.source.path))
+        for live in self._lives.all():
+            if (live.work.actor.agent.name, live.work.actor.agent.source.path) == key:
+                live.work.actor = fresh
+
+    async def siblings(self, agent: str, most: int = 50) -> list[tuple[str, Session]]:
+        """The newest sessions of an agent."""
+        return await asyncio.to_thread(self._siblings, agent, most)
+
+    def _siblings(self, agent: str, most: int) -> list[tuple[str, Session]]:
+        found: list[tuple[str, Session]] = []
+        for session_id in reversed(self.store.ids()):
+            live = self._lives.get(session_id)
+            with suppress(DuragentError):
+                session = live.session if live else self.store.read(session_id).session
+                if session.agent == agent:
+                    found.append((session_id, session))
+            if len(found) == most:
+                break
+        return found
 
     def _price(self, model: str) -> Price | None:
         provider, _, name = model.partition("/")
         return find_price(provider, name, self.settings.prices)
-
-    # Working.
-
-    async def _say(self, live: Live, event: ev.Event) -> int:
-        """Record an event, wait until it is on disk, and see to it that the session is worked on."""
-        try:
-            seq = live.work.record(event).seq
-            await live.log.flush()
-        except DuragentError as error:
-            live.failure = error
-            await self._halt(live)  # its tools must have stopped before the session is opened anew
-            await self._lives.discard(live, error)
-            raise
-        except asyncio.CancelledError:
-            self._wake(live)  # whoever said it has gone, but it was said
-            raise
-        self._wake(live)
-        return seq
-
-    def _wake(self, live: Live) -> None:
-        if live.wake is not None:
-            live.wake.set()
-        if not self._lives.holds(live):
-            return  # it has been let go; what was said is on disk, and `recover` carries it on
-        if live.task is None and live.failure is None and not isinstance(live.work.next(), Rest | Wait):
-            live.task = asyncio.get_running_loop().create_task(self._run(live))
-
-    async def _run(self, live: Live) -> None:
-        """Work until the session rests or waits for a person."""
-        stopped = False
-        try:
-            while True:
-                step = await advance(live.work)
-                live.partial.clear()
-                await self._keep(live)
-                if isinstance(step, WaitUntil):
-                    await self._sleep(live, step.at)
-                elif isinstance(live.work.next(), Rest | Wait):  # a message may have come while the last was written
-                    return
-        except asyncio.CancelledError:
-            if not live.cancelling:
-                raise
-            stopped = True
-            with suppress(DuragentError):
-                await self._write_cancelled(live)
-        except DuragentError as error:
-            await self._lives.discard(live, error)
-        except Exception as error:  # noqa: BLE001 - a defect stops this session alone, and whoever waits hears of it
-            failure = DuragentError(f"{live.id} could not go on: {type(error).__name__}: {error}")
-            failure.__cause__ = error
-            await self._lives.discard(live, failure)
-        finally:
-            live.partial.clear()
-            live.task, live.cancelling = None, False
-            live.touched = asyncio.get_running_loop().time()
-            if stopped:
-                self._wake(live)  # what was said while the end of the turn was written down
-            if live.failure is None and live.task is None:
-                live.tell(Settled(live.session.seq, live.session.waiting))
-
-    async def _write_cancelled(self, live: Live) -> None:
-        """Write down that a person stopped the turn, unless its answer was already there."""
-        if live.session.owes_answer:
-            live.work.record(self._cancelled(live))
-        await live.log.flush()
-
-    def _cancelled(self, live: Live) -> ev.TurnStopped:
-        return ev.TurnStopped("cancelled", "The turn was cancelled.", live.spoken, until=live.until)
-
-    async def _sleep(self, live: Live, until: datetime) -> None:
-        live.wake = asyncio.Event()
-        try:
-            await asyncio.wait_for(live.wake.wait(), max(0.0, (until - self.clock()).total_seconds()))
-        except TimeoutError:
-            pass
-        finally:
-            live.wake = None
-
-    async def _keep(self, live: Live) -> None:
-        """Write a snapshot, and shorten the log, once enough has happened: rarer the longer a session is."""
-        if self._lives.grown(live):
-            with suppress(DuragentError):
-                await self._lives.keep(live)
-
-    async def _halt(self, live: Live) -> None:
-        while (task := live.task) is not None:
-            task.cancel()
-            await self._over(live, task)
-
-    async def _done(self, live: Live) -> None:
-        while (task := live.task) is not None:
-            await self._over(live, task)
-
-    async def _over(self, live: Live, task: asyncio.Task[None]) -> None:
-        seconds = STUBBORN_SECONDS if task.cancelling() else None
-        done, _ = await asyncio.wait({task}, timeout=seconds)
-        if not done:  # a tool that will not be cancelled holds nobody up: its session is given up as a crash leaves it
-            live.task = None
-            await self._lives.discard(
-                live, DuragentError(f"{live.id}: a tool or a model does not let itself be stopped")
-            )
-        if live.task is task:  # it was cancelled before it began, so it could not say so itself
-            live.task = None
 
     # Followers come and go.
 
@@ -382,7 +329,7 @@ class Runtime:
         """Somebody is there: what was paused goes on."""
         live.left_at = self.clock()
         if live.session.status == "paused":
-            await self._say(live, ev.StatusChange("paused", "active"))
+            await self._worker.say(live, ev.StatusChange("paused", "active"))
 
     def _leave(self, live: Live, follower: Follower) -> None:
         live.followers.remove(follower)
@@ -409,7 +356,7 @@ class Runtime:
         live = await self._lives.open(session_id)
         if named:
             await self._attend(live)
-        self._wake(live)
+        self._worker.wake(live)
         return live.task is not None
 
     def _expired(self, stored: Session) -> bool:

@@ -30,7 +30,7 @@ async def hold() -> str:
         await asyncio.sleep(0.01)
     return "held"
 
-opening.toolbox = lambda agent: {"note": function_tool(note, ask=True), "hold": function_tool(hold)}
+opening.toolbox = lambda hosts, agent: {"note": function_tool(note, ask=True), "hold": function_tool(hold)}
 run()
 """
 WITH_SLOW_TOOL = """\
@@ -42,7 +42,7 @@ async def wait(text: str) -> str:
     await asyncio.sleep(600)
     return "never"
 
-opening.toolbox = lambda agent: {"wait": function_tool(wait)}
+opening.toolbox = lambda hosts, agent: {"wait": function_tool(wait)}
 run()
 """
 NOTE = {"text": "I note it.", "calls": [{"tool": "note", "arguments": {"text": "buy milk"}, "id": "c1"}]}

@@ -32,7 +32,7 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         written.append(text)
         return "written"
 
-    monkeypatch.setattr(opening, "toolbox", lambda agent: {"note": function_tool(note, ask=True)})
+    monkeypatch.setattr(opening, "toolbox", lambda hosts, agent: {"note": function_tool(note, ask=True)})
     return written
 
 

@@ -392,7 +392,7 @@ def test_a_limit_asks_where_the_agent_says_so(limits: Limits, events: list[ev.Ev
     allowed = [*events, ev.ApprovalDecision(f"{kind}:{seq}", "allow_once")]
     assert step(*allowed, limits=asking, now=LATER, alone_since=NOW) == CallModel()
     refused = [*events, ev.ApprovalDecision(f"{kind}:{seq}", "deny")]
-    stop = StopTurn(kind, "Stopped at a limit: the person chose not to go on.")
+    stop = StopTurn(kind, "Stopped at a limit: the person chose to stop.")
     assert step(*refused, limits=asking, now=LATER, alone_since=NOW) == stop
     assert step(*refused, *_carried_out(stop), limits=asking, now=LATER, alone_since=NOW) == Rest()
 

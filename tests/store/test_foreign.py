@@ -12,7 +12,7 @@ from duragent.core.session import Session
 from duragent.errors import CorruptLog
 from duragent.runtime import Runtime
 from duragent.store.files import FileStore
-from tests.acting import NOW, Clock, Gate, Speaker, Watcher, call, calling, play, results, runtime_at, tool
+from tests.acting import NOW, Clock, Gate, Speaker, Watcher, call, calling, decide, play, results, runtime_at, tool
 
 KEPT = Path(__file__).parent.parent / "data" / "duragent_sessions"
 HELPER = Agent(name="helper")
@@ -176,7 +176,7 @@ def test_what_waited_can_be_decided(folder: Path, case: str, decision: Any, ran:
         done: list[str] = []
         async with helping(folder, Speaker("Done"), ran=done) as runtime:
             assert await runtime.recover() != []
-            await runtime.decide(name(case), "call_rm", decision)
+            await decide(runtime, name(case), "call_rm", decision)
             session = await runtime.settled(name(case))
             assert (done, outcomes(session)["call_rm"], said(session)[-1]) == (ran, outcome, "Done")
 

@@ -13,7 +13,7 @@ import click
 from duragent.agent import Agent
 from duragent.cli import clean, count, on_terminal, put, say
 from duragent.cli.following import cancelling, watching
-from duragent.cli.opening import find_agent, in_loop, open_runtime, reopen_agent
+from duragent.cli.opening import find_agent, in_loop, missing_tools, open_runtime, reopen_agent
 from duragent.cli.places import named_agents
 from duragent.cli.running import (
     ANSWERED,
@@ -140,10 +140,10 @@ def _talk(config: Config, agent: Agent, known: Known | None, model: str | None) 
 
 async def _terminal(config: Config, agent: Agent, known: Known | None, model: str | None) -> int:
     notes: list[str] = []
-    async with open_runtime(config, override=model, embedded=True, tell=notes.append) as (runtime, models):
+    async with open_runtime(config, override=model, embedded=True, tell=notes.append) as (runtime, models, hosts):
         chosen = await models(agent)
         chat = Chat(config, runtime, agent, chosen[0].name, override=model)
-        return await _until_terminated(chat.run(known, notes))
+        return await _until_terminated(chat.run(known, [*notes, *missing_tools(hosts, agent)]))
 
 
 async def _until_terminated(talk: Coroutine[Any, Any, int]) -> int:
@@ -167,9 +167,9 @@ async def _until_terminated(talk: Coroutine[Any, Any, int]) -> int:
 
 async def _piped(config: Config, agent: Agent, known: Known | None, model: str | None) -> int:
     """Every line is a message; the answers follow each other on standard output."""
-    async with open_runtime(config, override=model, embedded=True, tell=note) as (runtime, models):
+    async with open_runtime(config, override=model, embedded=True, tell=note) as (runtime, models, hosts):
         await models(agent)
-        tell_missing(agent)
+        tell_missing(hosts, agent)
         session_id, codes, lines = known.session_id if known else "", [ANSWERED], _Lines()
         if known and known.standing in UNFINISHED:
             note(f"{session_id} was {known.standing}; going on")

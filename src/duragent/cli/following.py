@@ -13,11 +13,11 @@ from typing import Any, Protocol
 from duragent.cli.telling import cost, has_price
 from duragent.core import events as ev
 from duragent.core.session import Session, Spent
-from duragent.runtime import Delta, Forget, Lagged, Runtime
+from duragent.runtime import Delta, Forget, Lagged, Output, Runtime
 
 
 class View(Protocol):
-    """Whoever looks on. All three are plain calls: they must be quick."""
+    """Whoever looks on. All are plain calls: they must be quick."""
 
     def entry(self, entry: ev.Entry) -> None: ...
 
@@ -25,6 +25,9 @@ class View(Protocol):
 
     def forget(self, why: str) -> None:
         """The stream broke: the words of this answer so far do not count."""
+
+    def output(self, call_id: str, text: str) -> None:
+        """A tool prints something while it works."""
 
 
 class Turn:
@@ -86,6 +89,8 @@ class Follower:
                 self.view.delta(item.text)
             elif isinstance(item, Forget):
                 self.view.forget(item.why)
+            elif isinstance(item, Output):
+                self.view.output(item.call_id, item.text)
             elif isinstance(item, Lagged):
                 self.view.forget("this terminal was too slow")  # what is being said comes again from its beginning
                 return True

@@ -51,7 +51,7 @@ def _last(store: FileStore, session_id: str) -> int:
 
 
 async def _fork(config: Config, session_id: str, seq: int) -> str:
-    async with open_runtime(config, tell=note) as (runtime, _):
+    async with open_runtime(config, tell=note) as (runtime, _, _hosts):
         return await runtime.fork(session_id, seq)
 
 
@@ -180,5 +180,5 @@ def session_delete_command(session_id: str, yes: bool) -> None:
 
 
 async def _delete(config: Config, session_id: str) -> None:
-    async with open_runtime(config, tell=note) as (runtime, _):
+    async with open_runtime(config, tell=note) as (runtime, _, _hosts):
         await runtime.delete(session_id)

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -20,9 +21,10 @@ from duragent.agentfiles import load
 from duragent.cli.places import named_agents, shown
 from duragent.config import Config
 from duragent.errors import NotAllowed, NotFound
+from duragent.hosting import Hosts
 from duragent.models.chosen import Chosen
 from duragent.runtime import Runtime, Settings
-from duragent.tools import Toolbox, tools_of
+from duragent.tools import Toolbox
 
 try:
     import uvloop
@@ -53,7 +55,7 @@ def find_agent(config: Config, wanted: str) -> Agent:
         if not os.path.lexists(wanted):
             raise NotFound(_unknown(config, wanted))
         path = wanted
-    return _usable(load(path))
+    return _usable(config, load(path))
 
 
 def reopen_agent(config: Config) -> Callable[[str, str], Agent]:
@@ -64,7 +66,7 @@ def reopen_agent(config: Config) -> Callable[[str, str], Agent]:
         if path is None:
             place = f"{shown(source)} is gone and " if source else ""
             raise NotFound(f"{place}no agent in {shown(config.agents_dir)} is called {name!r}; bring it back to go on")
-        return _usable(load(path))
+        return _usable(config, load(path))
 
     return reopen
 
@@ -89,7 +91,7 @@ def _unknown(config: Config, wanted: str) -> str:
     return f"no agent is called {wanted!r}, and there is no such path. {hint}"
 
 
-def _usable(agent: Agent) -> Agent:
+def _usable(config: Config, agent: Agent) -> Agent:
     if agent.status == "disabled":
         raise NotAllowed(f"{agent.name} is disabled ({shown(agent.source.path)}: status); change that to talk with it")
     unset = [name for name in agent.startup.env if not os.environ.get(name)]
@@ -97,17 +99,18 @@ def _usable(agent: Agent) -> Agent:
         raise NotAllowed(f"{agent.name} needs variables that are not set: {', '.join(unset)}. Set them and try again")
     if agent.startup.tool is not None:
         raise NotAllowed(f"{agent.name} must pass its startup check {agent.startup.tool!r} first: not in this version")
-    return replace(agent, source=replace(agent.source, path=os.path.abspath(agent.source.path)))
+    agent = replace(agent, source=replace(agent.source, path=os.path.abspath(agent.source.path)))
+    return Hosts(config, os.environ).ready(agent)
 
 
-def toolbox(agent: Agent) -> Toolbox:
+def toolbox(hosts: Hosts, agent: Agent) -> Toolbox:
     """What the agent may do here."""
-    return tools_of(agent)[0]
+    return hosts.toolbox(agent)
 
 
-def missing_tools(agent: Agent) -> tuple[str, ...]:
+def missing_tools(hosts: Hosts, agent: Agent) -> tuple[str, ...]:
     """Why tools that the agent names are not offered to it, and what else of it does not hold here."""
-    notes = tools_of(agent)[1]
+    notes = hosts.notes(agent)
     if agent.status == "deprecated":
         notes = (*notes, f"{agent.name} is deprecated.")
     if agent.templates == "hbs":
@@ -132,17 +135,25 @@ def _known(config: Config) -> dict[str, str]:
 @asynccontextmanager
 async def open_runtime(
     config: Config, *, override: str | None = None, embedded: bool = False, tell: Tell
-) -> AsyncIterator[tuple[Runtime, Chosen]]:
-    """The runtime of this workspace, and how it chooses models: ask for those of an agent before you open a
-    session, and a missing key is told before anything is written."""
+) -> AsyncIterator[tuple[Runtime, Chosen, Hosts]]:
+    """The runtime of this workspace, how it chooses models, and the places of its agents. Ask for the models of an
+    agent before you open a session, and a missing key is told before anything is written."""
+    hosts = Hosts(config, os.environ)
     models = Chosen(os.environ, override, embedded, tell)
     settings = Settings(
         ttl_hours=config.ttl_hours, compaction=config.compaction, prices=config.prices, known=_known(config)
     )
     try:
         async with Runtime(
-            config.sessions_dir, agents=reopen_agent(config), models=models, tools=toolbox, settings=settings
+            config.sessions_dir,
+            agents=reopen_agent(config),
+            models=models,
+            tools=partial(toolbox, hosts),
+            place=hosts.place,
+            settings=settings,
         ) as runtime:
-            yield runtime, models
+            hosts.door = runtime
+            yield runtime, models, hosts
     finally:
+        await hosts.close()
         await models.close()

@@ -63,7 +63,7 @@ async def _resume_all(
     codes, reports = [ANSWERED], []
     if not chosen and form == "text":
         say("Nothing was interrupted.")
-    async with open_runtime(config, override=model, tell=note) as (runtime, _):
+    async with open_runtime(config, override=model, tell=note) as (runtime, _, _hosts):
         for known in chosen:
             try:
                 code, report = await _resume(runtime, known, form, model, alone=len(chosen) == 1)
@@ -113,6 +113,7 @@ def _last_request(known: Known) -> str:
 @click.argument("call_id", metavar="[CALL_ID]", required=False)
 @click.option("--deny", is_flag=True, help="Say no.")
 @click.option("--for-session", is_flag=True, help="Also for the same call later in this session.")
+@click.option("--always", is_flag=True, help="Also in all sessions: a rule is written to the agent's local policy.")
 @click.option("--reason", metavar="TEXT", help="Why; the agent is told.")
 @click.option("--model", metavar="PROVIDER/NAME", help="Use this model, whatever the agent says.")
 @output_format("text")
@@ -121,6 +122,7 @@ def session_approve_command(
     call_id: str | None,
     deny: bool,
     for_session: bool,
+    always: bool,
     reason: str | None,
     model: str | None,
     form: str,
@@ -132,16 +134,19 @@ def session_approve_command(
     \b
     duragent session approve 4VQ8
     duragent session approve 4VQ8 call_1 --for-session
+    duragent session approve 4VQ8 call_1 --always
     duragent session approve 4VQ8 call_1 --deny --reason "use the test database"
     """
-    if deny and for_session:
-        raise click.UsageError("--deny and --for-session say different things; give one of them.")
+    if deny + for_session + always > 1:
+        raise click.UsageError("--deny, --for-session and --always say different things; give one of them.")
     config = load_config()
     store = open_store(config)
     known = look(store, find_session(store, session_id))
     refuse_ended(store, known)
     wanted = _asked(known, call_id)
-    decision: Decision = "deny" if deny else "allow_session" if for_session else "allow_once"
+    decision: Decision = "allow_session" if for_session else "allow_always" if always else "allow_once"
+    if deny:
+        decision = "deny"
     code = in_loop(_approve(config, known, wanted, decision, reason, model, form))
     if code:
         raise click.exceptions.Exit(code)
@@ -166,7 +171,7 @@ async def _approve(
     session_id = known.session_id
     view = TextView(session_id) if form == "text" else SilentView(session_id)
     call = known.session.open_calls.get(call_id)
-    async with open_runtime(config, override=model, tell=note) as (runtime, _):
+    async with open_runtime(config, override=model, tell=note) as (runtime, _, _hosts):
         seen = (await runtime.session(session_id)).seq
         async with watching(runtime, session_id, view, seen) as follower:
             with cancelling(runtime, session_id) as pressed:

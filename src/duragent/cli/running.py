@@ -19,6 +19,7 @@ from duragent.config import Config, load_config
 from duragent.core import events as ev
 from duragent.core.session import Session
 from duragent.errors import Conflict
+from duragent.hosting import Hosts
 from duragent.runtime import Runtime
 
 ANSWERED, FAILED, WAITING, INTERRUPTED = 0, 1, 3, 130
@@ -90,9 +91,9 @@ def _file_waits() -> bool:
 
 async def _run(config: Config, agent: Agent, prompt: str, session_id: str | None, model: str | None, form: str) -> int:
     known = _known(config, session_id, agent) if session_id else None
-    async with open_runtime(config, override=model, tell=note) as (runtime, models):
+    async with open_runtime(config, override=model, tell=note) as (runtime, models, hosts):
         await models(agent)  # a missing key is told before anything is written
-        tell_missing(agent)
+        tell_missing(hosts, agent)
         session_id = known or await runtime.open_session(agent)
         seen = (await runtime.session(session_id)).seq if known else 0
         view = VIEWS[form](session_id)
@@ -127,8 +128,8 @@ def note(text: str) -> None:
     say(f"{click.style('note', fg='yellow')}  {clean(text)}", err=True)
 
 
-def tell_missing(agent: Agent) -> None:
-    for text in missing_tools(agent):
+def tell_missing(hosts: Hosts, agent: Agent) -> None:
+    for text in missing_tools(hosts, agent):
         note(text)
 
 
@@ -156,6 +157,8 @@ class TextView:
             self.spoken += text
             say(clean(text, lines=True), nl=False)
 
+    def output(self, call_id: str, text: str) -> None: ...
+
     def forget(self, why: str) -> None:
         if self.live and self.spoken:
             say(click.style(f"\n({line(why)}; once more)", dim=True))
@@ -177,6 +180,8 @@ class SilentView:
 
     def forget(self, why: str) -> None: ...
 
+    def output(self, call_id: str, text: str) -> None: ...
+
 
 class LinesView:
     """Every event as it is stored, and every piece of text, one JSON object a line."""
@@ -195,6 +200,9 @@ class LinesView:
 
     def forget(self, why: str) -> None:
         self._line({"type": "forget", "why": why})
+
+    def output(self, call_id: str, text: str) -> None:
+        self._line({"type": "output", "call_id": call_id, "text": text})
 
 
 VIEWS: dict[str, Callable[[str], View]] = {"text": TextView, "json": SilentView, "jsonl": LinesView}

@@ -33,6 +33,7 @@ from duragent.core import events as ev
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 REFRESH_SECONDS = 0.08
+OUTPUT_LINES = 4
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _MARKS = {"ok": ("✓", "green"), "error": ("✗", "red"), "refused": ("✗", "yellow"), "interrupted": ("?", "yellow")}
 
@@ -119,6 +120,7 @@ class Screen:
         self._text = ""
         self._calls: dict[str, ev.ToolCall] = {}
         self._running: dict[str, str] = {}
+        self._printed: dict[str, str] = {}  # the end of what running tools have printed
         self._unheard: list[int] = []  # messages that no model call has taken along yet
         self._live: Live | None = None
         self._since = 0.0
@@ -196,6 +198,9 @@ class Screen:
     def delta(self, text: str) -> None:
         self._pieces.append(text)
 
+    def output(self, call_id: str, text: str) -> None:
+        self._printed[call_id] = (self._printed.get(call_id, "") + text)[-2000:]
+
     def forget(self, why: str) -> None:
         self._pieces.clear()
         if self._spoke or self._text:
@@ -204,6 +209,7 @@ class Screen:
 
     def _result(self, event: ev.ToolResult, at: str) -> None:
         call = self._calls.get(event.call_id)
+        self._printed.pop(event.call_id, None)
         began, ended = ev.moment(self._running.pop(event.call_id, "")), ev.moment(at)
         seconds = f"  {(ended - began).total_seconds():.1f} s" if began and ended else ""
         mark, colour = _MARKS.get(event.outcome, ("–", "dim"))
@@ -277,6 +283,10 @@ class Screen:
             call = self._calls.get(call_id)
             shown = called(call, max(20, self.console.width - 20)) if call else clean(call_id)
             parts.append(Text.assemble((f"{frame} ", "cyan"), (shown, "cyan")))
+            last = clean(self._printed.get(call_id, ""), lines=True).rstrip("\n").split("\n")[-OUTPUT_LINES:]
+            if any(last):
+                text = "\n".join(f"  {each}" for each in last)
+                parts.append(Text(text, style="dim", overflow="ellipsis", no_wrap=True))
         if self.typed:
             parts.append(Text(f"› {clean(self.typed)}", style="bold", overflow="ellipsis", no_wrap=True))
         words = f"{frame} {seconds:.0f} s · {self.status()} · Ctrl-C cancels"

@@ -22,7 +22,7 @@ from prompt_toolkit.styles import Style
 from duragent.agent import Agent
 from duragent.cli import clean, count, plain
 from duragent.cli.following import Follower, cancelling
-from duragent.cli.opening import missing_tools, person
+from duragent.cli.opening import person
 from duragent.cli.running import ANSWERED, post
 from duragent.cli.screen import Keys, Screen
 from duragent.cli.sessions import Known, open_store, question
@@ -37,12 +37,14 @@ HISTORY = "chat_history"
 SHOWN_MESSAGES = 4
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold"})
 _COMMAND = re.compile(r"/[a-z]+")
-_CALL_WORDS = "[y] yes, once   [s] yes, in this session   [n] no   then Enter"
+_CALL_WORDS = "[y] yes, once   [s] in this session   [a] always   [n] no, or n and why   then Enter"
 _LIMIT_WORDS = "[y] go on   [n] stop   then Enter"
 _DECISIONS: Mapping[str, Decision] = {
     "y": "allow_once",
     "yes": "allow_once",
     "s": "allow_session",
+    "a": "allow_always",
+    "always": "allow_always",
     "n": "deny",
     "no": "deny",
 }
@@ -105,7 +107,7 @@ class Chat:
     def _greet(self, notes: list[str]) -> None:
         about = f"  {line(self.agent.description, 200)}" if self.agent.description else ""
         self.screen.print(f"{clean(self.agent.icon)} {clean(self.agent.title or self.agent.name)}{about}", "bold")
-        for text in (*notes, *missing_tools(self.agent)):
+        for text in notes:
             self.screen.print(clean(text), "yellow")
         self.screen.print("")
 
@@ -271,12 +273,15 @@ class Chat:
         except KeyboardInterrupt:
             await self._work(self._cancel())
             return
-        decision = _DECISIONS.get(text.strip().lower())
-        if not text.strip() or (decision == "allow_session" and not about_call):
+        word, _, reason = text.strip().partition(" ")
+        decision = _DECISIONS.get(word.lower())
+        if reason and decision != "deny":
+            decision, reason = None, ""  # a message that happens to begin with such a word
+        if not text.strip() or (decision in ("allow_session", "allow_always") and not about_call):
             return  # it is asked again
         if decision is not None and not began.strip():
             self.screen.print(f"{words}: {text.strip()}\n", "dim")
-            await self._work(self._decided(call_id, decision))
+            await self._work(self._decided(call_id, decision, reason.strip() or None))
         elif text.strip() in COMMANDS:
             await COMMANDS[text.strip()][1](self)
         else:
@@ -299,10 +304,10 @@ class Chat:
     async def _cancel(self) -> None:
         await self.runtime.cancel(self.session_id)
 
-    async def _decided(self, call_id: str, decision: Decision) -> None:
+    async def _decided(self, call_id: str, decision: Decision, reason: str | None) -> None:
         call = self.session.open_calls.get(call_id)
         digest = call.digest if call else None
-        await self.runtime.decide(self.session_id, call_id, decision, digest=digest, by=person())
+        await self.runtime.decide(self.session_id, call_id, decision, digest=digest, by=person(), reason=reason)
 
     # Commands.
 

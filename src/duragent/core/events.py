@@ -101,6 +101,7 @@ class ApprovalRequired(_Event, frozen=True, tag="approval_required"):
     command: str
     digest: str = ""
     rule: str | None = None
+    asked_by: str | None = None  # who wrote the message that led to this
 
 
 class ApprovalDecision(_Event, frozen=True, tag="approval_decision"):

@@ -17,6 +17,7 @@ Stage = Literal["new", "asked", "approved", "denied", "started", "done"]
 Status = Literal["active", "paused", "running", "completed"]
 REMEMBERED_IDS = 4096
 SILENT_MESSAGES = 200
+SKILL_TOOL = "skill"
 
 
 class Call(Struct, omit_defaults=True, gc=False):
@@ -25,7 +26,8 @@ class Call(Struct, omit_defaults=True, gc=False):
     call: ev.ToolCall
     stage: Stage = "new"
     digest: str = ""
-    command: str = ""  # what the person was asked about
+    command: str = ""  # what the person was asked about,
+    asked_at: str = ""  # and when
     in_doubt: bool = False  # it was started once already, and nobody knows how that ended
     decision: ev.Decision | None = None
     reason: str | None = None
@@ -54,6 +56,7 @@ class Question(Struct):
     id: str
     command: str
     stage: Literal["asked", "denied"] = "asked"
+    asked_at: str = ""
 
 
 class Spent(Struct, omit_defaults=True):
@@ -92,6 +95,7 @@ class Session(Struct, omit_defaults=True):
     interrupted_by: int = 0  # seq of a message that arrived while calls were open
     wanted_seq: int = 0  # seq of the newest message that wants an answer
     wanted_at: str = ""
+    wanted_by: str | None = None
     called_seq: int = 0  # seq of the newest model call: what came later it has not seen
     turn_seq: int = 0  # seq of the message this turn answers
     turn_at: str = ""
@@ -101,7 +105,7 @@ class Session(Struct, omit_defaults=True):
     granted: dict[str, int] = field(default_factory=dict)  # limit → how many times a person let it go on
     question: Question | None = None
     skill: str = ""  # the skill that was loaded in this turn
-    turn_sender: str | None = None  # whose message this turn answers
+    turn_by: str | None = None  # who wrote the message that this turn answers
     failed: str = ""  # call id of a call that broke in this turn and that nobody has spoken about
     grants: dict[str, str] = field(default_factory=dict)  # digest of exact arguments → decision for this session
     seen: dict[str, None] = field(default_factory=dict)
@@ -166,16 +170,19 @@ def _user_message(session: Session, event: ev.UserMessage, entry: ev.Entry) -> N
         session.status = "active"
     if event.wants_answer:
         session.wanted_seq, session.wanted_at = entry.seq, entry.timestamp
+        session.wanted_by = event.sender_id or event.sender_name
         if session.open_calls:
             session.interrupted_by = entry.seq
         elif session.question or not session.owes_answer:
-            _begin_turn(session, entry.seq, entry.timestamp)
+            _begin_turn(session)
         session.owes_answer = True
     session.messages.append(Message("user", event.content, entry.seq, sender=event.sender_name or event.sender_id))
 
 
-def _begin_turn(session: Session, seq: int, at: str) -> None:
-    session.turn_seq, session.turn_at = seq, at
+def _begin_turn(session: Session) -> None:
+    """A turn answers the newest message that wants an answer."""
+    session.turn_seq, session.turn_at, session.turn_by = session.wanted_seq, session.wanted_at, session.wanted_by
+    session.skill = ""
     session.rounds = session.retries = 0
     session.granted.pop("rounds", None)
     session.granted.pop("background", None)
@@ -220,7 +227,7 @@ def _assistant_response(session: Session, event: ev.AssistantResponse, entry: ev
     if not calls:
         session.owes_answer = unseen
         if unseen:
-            _begin_turn(session, session.wanted_seq, session.wanted_at)
+            _begin_turn(session)
         if session.gateway:
             session.undelivered[entry.seq] = None
 
@@ -242,10 +249,11 @@ def _unseen(session: Session, message: Message) -> bool:
 def _approval_required(session: Session, event: ev.ApprovalRequired, entry: ev.Entry) -> None:
     call = session.open_calls.get(event.call_id)
     if call is None:
-        session.question = Question(event.call_id, event.command)
+        session.question = Question(event.call_id, event.command, asked_at=entry.timestamp)
     else:
         call.in_doubt = call.stage == "started"
         call.stage, call.digest, call.command = "asked", event.digest, event.command
+        call.asked_at = entry.timestamp
 
 
 def _approval_decision(session: Session, event: ev.ApprovalDecision, entry: ev.Entry) -> None:
@@ -284,6 +292,15 @@ def _tool_result(session: Session, event: ev.ToolResult, entry: ev.Entry) -> Non
         session.failed = event.call_id
     call.stage, call.outcome = "done", event.outcome
     call.success, call.content = event.result.success, event.result.content
+    if call.call.tool_name == SKILL_TOOL and call.success and isinstance(call.call.arguments, dict):
+        _use_skill(session, call.call.arguments)
+
+
+def _use_skill(session: Session, arguments: ev.Json) -> None:
+    if arguments.get("action") == "load":
+        session.skill = str(arguments.get("name", ""))
+    elif arguments.get("action") == "unload":
+        session.skill = ""
 
 
 def _turn_stopped(session: Session, event: ev.TurnStopped, entry: ev.Entry) -> None:
@@ -296,7 +313,7 @@ def _turn_stopped(session: Session, event: ev.TurnStopped, entry: ev.Entry) -> N
     session.failed = ""
     session.interrupted_by = 0
     if session.owes_answer:  # a message that came too late for this turn gets its own
-        _begin_turn(session, session.wanted_seq, session.wanted_at)
+        _begin_turn(session)
     if session.gateway:
         session.undelivered[entry.seq] = None
 

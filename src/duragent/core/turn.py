@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from duragent.agent import Agent
 from duragent.core.events import Outcome, StopReason, ToolCall, moment
-from duragent.core.policy import ToolSpec, command, digest, judge, words
-from duragent.core.session import Call, Session
+from duragent.core.policy import Judge, ToolSpec, command, digest, effect_of
+from duragent.core.session import Call, Question, Session
+from duragent.core.skills import active
 
 MAX_RETRIES = 3
 Limit = Literal["rounds", "session_steps", "cost", "background"]
@@ -36,6 +37,7 @@ class AskApproval(Struct, frozen=True):
     command: str
     digest: str = ""
     rule: str | None = None
+    asked_by: str | None = None
 
 
 class CloseCall(Struct, frozen=True):
@@ -83,18 +85,20 @@ def next_step(
     now: datetime,
     tools: Mapping[str, ToolSpec] | None = None,
     alone_since: datetime | None = None,
+    judge: Judge | None = None,
 ) -> Step:
-    """The next step. `alone_since` is when the last follower left, if nobody has been looking since."""
+    """The next step. `alone_since` is when the last follower left, if nobody has been looking since; `judge` what
+    `Judge(agent)` gave once."""
     if session.status == "completed":
         return _REST
     if session.status == "paused" and (session.owes_answer or session.open_calls):
         return Wait(session.waiting)
     if session.open_calls:
-        return _about_calls(agent, session, tools or {})
+        return _Calls(agent, session, now, tools or {}, judge or Judge(agent)).step()
     if session.question is not None:
-        if session.question.stage == "asked":
+        if session.question.stage == "asked" and not _late(session.question.asked_at, now, judge):
             return Wait((session.question.id,))
-        return _refused(session.question.id)
+        return _refused(session.question)
     if not session.owes_answer:
         return _REST
     if session.failed and (step := _after_failure(agent, session)):
@@ -104,55 +108,81 @@ def next_step(
     return _debounced(agent, session, now) or _CALL_MODEL
 
 
-def _about_calls(agent: Agent, session: Session, tools: Mapping[str, ToolSpec]) -> Step:
-    """Calls are worked off in their order; those that may all run, and side by side, go together."""
-    for call in session.open_calls.values():
-        if call.stage == "started":
-            return _cut_off(session, call, tools.get(call.call.tool_name))
-    first: Call = next(iter(session.open_calls.values()))
-    if session.interrupted_by and first.stage in ("new", "asked", "approved"):
-        text = "This call was not run: the person wrote a new message first."
-        return CloseCall(first.call.call_id, "skipped", text)
-    verdicts = _judge_all(agent, session, tools)
-    step = verdicts[first.call.call_id]
-    together = [step.calls[0] for step in verdicts.values() if isinstance(step, RunTools)]
-    side_by_side = len(together) == len(verdicts) > 1 and all(tools[call.tool_name].parallel_safe for call in together)
-    if side_by_side and not session.interrupted_by:
-        return RunTools(tuple(together[: agent.limits.parallel_tasks or len(together)]))
-    return step
+class _Calls:
+    """What the open calls of a session need. They are worked off in their order; those that may all run, and side by
+    side, go together."""
+
+    def __init__(
+        self, agent: Agent, session: Session, now: datetime, tools: Mapping[str, ToolSpec], judge: Judge
+    ) -> None:
+        self.agent, self.session, self.now, self.tools, self.judge = agent, session, now, tools, judge
+        self.skill = active(agent, session) if agent.skills else None
+
+    def step(self) -> Step:
+        calls = self.session.open_calls
+        for call in calls.values():
+            if call.stage == "started":
+                return _cut_off(self.session, call, self.tools.get(call.call.tool_name))
+        first: Call = next(iter(calls.values()))
+        if self.session.interrupted_by and first.stage in ("new", "asked", "approved"):
+            text = "This call was not run: the person wrote a new message first."
+            return CloseCall(first.call.call_id, "skipped", text)
+        steps = self.ahead()
+        step = steps[first.call.call_id]
+        together = [step.calls[0] for step in steps.values() if isinstance(step, RunTools)]
+        side_by_side = len(together) == len(steps) > 1 and all(self.parallel(call) for call in together)
+        if side_by_side and not self.session.interrupted_by:
+            return RunTools(tuple(together[: self.agent.limits.parallel_tasks or len(together)]))
+        return step
+
+    def parallel(self, call: ToolCall) -> bool:
+        return self.tools[call.tool_name].parallel_safe
+
+    def ahead(self) -> dict[str, Step]:
+        """What each open call needs, up to the first that does not simply run or must run alone."""
+        steps: dict[str, Step] = {}
+        for call_id, call in self.session.open_calls.items():
+            steps[call_id] = step = self.about(call, self.tools.get(call.call.tool_name))
+            if not isinstance(step, RunTools) or not self.parallel(call.call):
+                break
+        return steps
+
+    def about(self, opened: Call, spec: ToolSpec | None) -> Step:
+        call = opened.call
+        if opened.stage == "asked":
+            if _late(opened.asked_at, self.now, self.judge):
+                return CloseCall(call.call_id, "refused", "Nobody answered in time, so this call was refused.")
+            return Wait((call.call_id,))
+        if opened.stage == "denied":
+            return CloseCall(call.call_id, "interrupted" if opened.in_doubt else "refused", _denial(opened))
+        if spec is None:
+            return CloseCall(call.call_id, "error", _no_such_tool(call.tool_name, self.tools))
+        if call.malformed is not None or not isinstance(call.arguments, dict):
+            text = f"The arguments are no JSON object: {(call.malformed or 'nothing')[:500]}"
+            return CloseCall(call.call_id, "error", text)
+        if faults := self.judge.faults(spec, call):
+            return CloseCall(call.call_id, "error", faults)
+        verdict = self.judge.verdict(spec, call, self.skill)
+        if verdict.verdict == "deny":
+            why = f" {verdict.why}" if verdict.why else ""
+            return CloseCall(call.call_id, "refused", f"The owner's policy forbids this call ({verdict.rule}).{why}")
+        allowed = verdict.verdict == "allow" or opened.stage == "approved"
+        if allowed or (exactly := digest(call)) in self.session.grants:
+            return RunTools((call,))
+        return AskApproval(call.call_id, command(spec, call), exactly, verdict.rule, self.session.turn_by)
 
 
-def _judge_all(agent: Agent, session: Session, tools: Mapping[str, ToolSpec]) -> dict[str, Step]:
-    """What each open call needs, up to the first that does not simply run or must run alone."""
-    verdicts: dict[str, Step] = {}
-    for call_id, call in session.open_calls.items():
-        verdicts[call_id] = step = _about(agent, session, call, tools.get(call.call.tool_name))
-        if not isinstance(step, RunTools) or not tools[call.call.tool_name].parallel_safe:
-            break
-    return verdicts
+def _no_such_tool(name: str, tools: Mapping[str, ToolSpec]) -> str:
+    offered = f" There are: {', '.join(tools)}." if tools else " No tools are offered."
+    return f"There is no tool called {name[:100]!r}.{offered}"
 
 
-def _about(agent: Agent, session: Session, opened: Call, spec: ToolSpec | None) -> Step:
-    call = opened.call
-    if opened.stage == "asked":
-        return Wait((call.call_id,))
-    if opened.stage == "denied":
-        return CloseCall(call.call_id, "interrupted" if opened.in_doubt else "refused", _denial(opened))
-    if spec is None:
-        return CloseCall(call.call_id, "error", f"There is no tool called {call.tool_name!r}.")
-    if call.malformed is not None or not isinstance(call.arguments, dict):
-        text = f"The arguments are no JSON object: {(call.malformed or 'nothing')[:500]}"
-        return CloseCall(call.call_id, "error", text)
-    if spec.kind == "cli" and words(call) is None:
-        return CloseCall(call.call_id, "error", "The arguments are not as they should be: args is a list of texts.")
-    if opened.stage == "approved":
-        return RunTools((call,))
-    verdict = judge(agent.policy, spec, call)
-    if verdict.verdict == "deny":
-        return CloseCall(call.call_id, "refused", f"The owner's policy forbids this call ({verdict.rule}).")
-    if verdict.verdict == "allow" or (exactly := digest(call)) in session.grants:
-        return RunTools((call,))
-    return AskApproval(call.call_id, command(call), exactly, verdict.rule)
+def _late(asked_at: str, now: datetime, judge: Judge | None) -> bool:
+    """Whether a question has waited for longer than questions may."""
+    if judge is None or judge.patience is None:
+        return False
+    at = moment(asked_at)
+    return at is not None and now - at >= judge.patience
 
 
 def _denial(opened: Call) -> str:
@@ -166,11 +196,12 @@ def _cut_off(session: Session, opened: Call, spec: ToolSpec | None) -> Step:
     """A call that was running when the process ended. One that may run again does, but not for ever: it may be the
     reason why the process ends."""
     call = opened.call
-    if spec is not None and spec.effect in ("pure", "repeatable") and session.retries < MAX_RETRIES:
+    effect = effect_of(spec, call) if spec is not None else "unknown"
+    if effect in ("pure", "repeatable") and session.retries < MAX_RETRIES:
         return RunTools((call,))
-    if spec is not None and spec.effect == "once":
-        text = f"{command(call)} was cut off; it may have happened. Run it again?"
-        return AskApproval(call.call_id, text, digest(call), "outcome unknown")
+    if spec is not None and effect == "once":
+        text = f"{command(spec, call)} was cut off; it may have happened. Run it again?"
+        return AskApproval(call.call_id, text, digest(call), "outcome unknown", session.turn_by)
     text = "The runtime stopped while this tool ran. Its outcome is unknown: look before you try again."
     return CloseCall(call.call_id, "interrupted", text)
 
@@ -212,12 +243,13 @@ def _exceeded(agent: Agent, session: Session, limit: Limit, what: str) -> Step:
     return StopTurn(limit, f"Stopped at a limit: {what}. {_REMEDIES[limit]}")
 
 
-def _refused(question: str) -> Step:
-    kind = question.partition(":")[0]
+def _refused(question: Question) -> Step:
+    kind = question.id.partition(":")[0]
+    why = "the person chose to stop" if question.stage == "denied" else "nobody answered in time"
     if kind == "failed":
-        return StopTurn("tool_failed", "A tool failed, and the person chose to stop.")
+        return StopTurn("tool_failed", f"A tool failed, and {why}.")
     stop: dict[str, StopReason] = {"session_steps": "session_steps", "cost": "cost", "background": "background"}
-    return StopTurn(stop.get(kind, "rounds"), "Stopped at a limit: the person chose not to go on.")
+    return StopTurn(stop.get(kind, "rounds"), f"Stopped at a limit: {why}.")
 
 
 def _alone_too_long(agent: Agent, session: Session, now: datetime, alone_since: datetime | None) -> Step | None:

@@ -6,6 +6,7 @@ here that makes `Tool`s, and a line in `tools_of`.
 """
 
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from types import UnionType
@@ -13,11 +14,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
-from duragent.agent import Agent, CliTool, DiscoveredTool, InlineTools
+from duragent.agent import Agent, BuiltinTool, CliTool, DiscoveredTool, InlineTools
 from duragent.agent import Tool as AgentTool
 from duragent.core.events import ToolAnswer
 from duragent.core.policy import Effect, ToolSpec
-
+from duragent.core.trust import Need, forbidden
+from duragent.tools.host import Host
 
 
 class Scene(Struct, frozen=True):
@@ -91,17 +93,80 @@ def build_toolbox(given: Mapping[str, Tool | Callable[..., Awaitable[Any]]]) -> 
     return tools
 
 
-def tools_of(agent: Agent) -> tuple[Toolbox, tuple[str, ...]]:
-    """The tools an agent's own files give it, and why others that it names are not offered."""
-    missing = [_named(tool) for tool in agent.tools if not isinstance(tool, CliTool | DiscoveredTool)]
-    notes = [f"Not offered, since this version does not have them: {', '.join(missing)}."] if missing else []
-    programs = [tool for tool in agent.tools if isinstance(tool, CliTool | DiscoveredTool)]
-    if programs and agent.trust is not None and agent.trust.exec != "full":
-        names = ", ".join(tool.name for tool in programs)
-        notes.append(f"Not offered, since the agent's trust says exec: {agent.trust.exec}: {names}.")
-        programs = []
-    made = import_module("duragent.tools.cli").make if programs else None
-    return build_toolbox({tool.name: made(agent, tool) for tool in programs} if made else {}), tuple(notes)
+_BUILTINS: Mapping[str, str] = {
+    "background_process": "processes",
+    "bash": "shell",
+    "memory": "memory",
+    "reload_tools": "reloading",
+    "schedule": "schedule",
+    "session": "sessions",
+    "web": "web",
+}
+"""Which module makes a builtin tool. They are loaded when an agent has them: a plain chat needs none."""
+
+
+def runs_programs(agent: Agent, workspace: str) -> bool:
+    """Whether any tool of this agent would start a program, as far as its trust and its abilities let it."""
+    if forbidden(agent, "sh") and forbidden(agent, "tool"):
+        return False
+    if any(_is_program(tool) for tool in agent.tools) or any(skill.files for skill in agent.skills):
+        return True
+    return os.path.isdir(os.path.join(workspace, "tools"))
+
+
+def _is_program(tool: AgentTool) -> bool:
+    if isinstance(tool, BuiltinTool):
+        return tool.name in ("bash", "background_process")
+    return isinstance(tool, CliTool | DiscoveredTool)
+
+
+def stamp_of(host: Host) -> object:
+    """What a toolbox was built from on disk: a different one means that it must be built again."""
+    return import_module("duragent.tools.cli").stamp(host)
+
+
+def tools_of(agent: Agent, host: Host) -> tuple[Toolbox, tuple[str, ...]]:
+    """The tools an agent has here, and why others that it names are not offered."""
+    made: list[Tool] = []
+    notes: list[str] = []
+    wanted = {tool.name for tool in agent.tools if isinstance(tool, BuiltinTool)}
+    if import_module("duragent.tools.memory").offered(agent):
+        wanted.add("memory")
+    for name in sorted(wanted & set(_BUILTINS)):
+        module = import_module(f"duragent.tools.{_BUILTINS[name]}")
+        made.append(module.make(host))
+    programs, told = import_module("duragent.tools.cli").make_all(host, agent.tools)
+    made += programs
+    notes += told
+    if agent.skills and (skill := import_module("duragent.tools.skills").make(host)) is not None:
+        made.append(skill)
+    offered = {tool.spec.name: tool for tool in made}
+    for name, tool in list(offered.items()):
+        if why := _withheld(agent, host, tool.spec):
+            del offered[name]
+            if name in wanted or tool.spec.kind == "cli":
+                notes.append(f"Not offered: {name}, since {why}.")
+    missing = [_named(tool) for tool in agent.tools if _unknown(tool)]
+    if missing:
+        notes.append(f"Not offered, since this version does not have them: {', '.join(missing)}.")
+    return build_toolbox(offered), tuple(notes)
+
+
+def _withheld(agent: Agent, host: Host, spec: ToolSpec) -> str:
+    """Why a tool is not even shown to the model."""
+    needs: tuple[Need, ...] = (*spec.needs, "tool") if spec.kind == "cli" else spec.needs
+    for need in needs:
+        if why := forbidden(agent, need):
+            return why
+    if host.sandbox is None and ("sh" in needs or "tool" in needs):
+        return "no sandbox works here (duragent doctor --sandbox says why); sandbox.mode: trust runs it without one"
+    return ""
+
+
+def _unknown(tool: AgentTool) -> bool:
+    if isinstance(tool, BuiltinTool):
+        return tool.name not in _BUILTINS
+    return not isinstance(tool, CliTool | DiscoveredTool)
 
 
 def _named(tool: AgentTool) -> str:

@@ -72,6 +72,11 @@ class Host:
         kept: Kept = self._kept[name]
         return kept
 
+    def moved(self, fresh: "Host") -> "Host":
+        """This place as it is now that the agent's files have changed: what it keeps goes along."""
+        fresh._kept, fresh._closing = self._kept, self._closing
+        return fresh
+
     async def close(self) -> None:
         closing, self._closing = self._closing, []
         for close in reversed(closing):

@@ -1,0 +1,143 @@
+"""What a shell line runs, as values, and whether one rule covers one of its commands.
+
+A word is a text in which what only the shell will know is marked: `UNKNOWN` is some text inside this word, `SPLIT`
+may also become several words or none. A star of a rule covers a mark, literal text never does. `shell.py` reads
+lines into these values, `programs.py` knows which words make a program run something else.
+"""
+
+import posixpath
+import re
+from shlex import quote
+
+from msgspec import Struct
+
+from duragent.core.patterns import Rule
+from duragent.core.programs import risky
+
+UNKNOWN, SPLIT = "\x00", "\x01"
+_MARKED = re.compile("[\x00\x01]")
+_NEEDS_QUOTES = re.compile(r"[\s'\"\\]")
+_SYSTEM = ("/bin/", "/usr/bin/")
+_FREE = frozenset((":", "true", "false"))
+_HARMLESS_TARGETS = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"))
+_PROTECTED_FOLDERS = frozenset((".git", ".duragent", ".ssh", ".gnupg", ".vscode", ".idea", ".claude", ".cursor"))
+_PROTECTED_FILES = re.compile(
+    r"duragent\.ya?ml|agent\.ya?ml|policy.*\.ya?ml|agent\.acl|.*\.agent|.*\.agent\.md|skill\.md|\.envrc|\.env"
+    r"|\.gitconfig|\.gitmodules|\.gitattributes|\.npmrc|\.yarnrc.*|\.pypirc|\.netrc|\.inputrc|\.vimrc|\.exrc"
+    r"|\.(?:bash|zsh|k?sh|csh|tcsh)(?:rc|_profile|_login|_logout|env)|\.z(?:profile|login|logout)|\.profile"
+)
+
+
+class Redirect(Struct, frozen=True):
+    """One redirection: its operator, and the target as a word."""
+
+    operator: str
+    target: str
+
+
+class Simple(Struct, frozen=True):
+    """One program with its arguments. `names` are the variables that are set for it, or by it."""
+
+    words: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    assignments: tuple[str, ...] = ()  # what stands before the program: `NAME=value`
+    source: str = ""  # as it is written; "" where it was found inside another command
+
+    @property
+    def program(self) -> str:
+        return self.words[0] if self.words else ""
+
+
+class Line(Struct, frozen=True):
+    """All that a line runs. With `doubts` it is not known for certain, and the commands are only what was seen."""
+
+    commands: tuple[Simple, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+    doubts: tuple[str, ...] = ()
+    moves: bool = False  # it changes the folder, so that relative paths mean something else
+
+
+def is_free(command: Simple) -> bool:
+    """Whether a command does nothing at all, so that no rule need allow it."""
+    return command.program in _FREE and not command.names and not any(map(_MARKED.search, command.words))
+
+
+def text_of(words: tuple[str, ...]) -> str:
+    """Words as one text that can be cut back into the same words."""
+    return " ".join(quote(word) if not word or _NEEDS_QUOTES.search(word) else word for word in words)
+
+
+def readable(text: str) -> str:
+    """A text with marks as a person can read it."""
+    return _MARKED.sub("…", text)
+
+
+def covers(rule: Rule, command: Simple) -> bool:
+    """Whether a rule allows a command with everything about it: variables, flags that run others, unknown words."""
+    if rule.everything:
+        return True
+    said = (*command.assignments, *command.words)
+    if not any(map(rule.matches, _texts(command, said, rule))):
+        return False
+    if not all(_names(rule, name) for name in command.names):
+        return False
+    if rule.literal is not None and rule.literal == command.source:
+        return True
+    return all(word in rule.words for word in risky(command.words))
+
+
+def _texts(command: Simple, said: tuple[str, ...], rule: Rule) -> list[str]:
+    texts = [text_of(said)]
+    program = command.program
+    for folder in _SYSTEM:
+        if program.startswith(folder) and "/" not in program[len(folder) :]:
+            short = (*command.assignments, program[len(folder) :], *command.words[1:])
+            texts.append(text_of(short))
+    if command.source and any(letter in rule.text for letter in "'\"$"):
+        texts.append(command.source)  # whoever writes quotes into a rule means the line as it is written
+    return texts
+
+
+def _names(rule: Rule, name: str) -> bool:
+    """Whether a rule writes out that this variable is set."""
+    return any(re.search(rf"(?:^|\s){re.escape(name)}\+?=", piece) for piece in rule.pieces)
+
+
+def denied_texts(command: Simple) -> list[str]:
+    """All the ways in which a rule may have meant this command."""
+    words = command.words
+    found = []
+    for program in {command.program, posixpath.basename(command.program)}:
+        named = (program, *words[1:]) if words else ()
+        for before in {(), command.assignments}:
+            found += [" ".join((*before, *named)), " ".join((*before, *map(quote, named)))]
+    return found
+
+
+def refused(redirect: Redirect, workdir: str, moves: bool) -> str:
+    """Why a redirection is not permitted by itself; "" where it is."""
+    target = redirect.target
+    if redirect.operator in ("<<", "<<-", "<<<"):
+        return ""
+    if redirect.operator.endswith("&-") or (redirect.operator.endswith("&") and re.fullmatch(r"\d{1,3}-?|-", target)):
+        return ""
+    if target in _HARMLESS_TARGETS:
+        return ""
+    shown = readable(f"{redirect.operator} {target}")
+    if _MARKED.search(target) or target.startswith("~") or not target:
+        return f"where `{shown}` leads is only known when it runs"
+    path = posixpath.normpath(target)
+    if path.startswith("//"):
+        path = path[1:]
+    if posixpath.isabs(path):
+        inside = bool(workdir) and path.startswith(posixpath.normpath(workdir).rstrip("/") + "/")
+        path = path[len(posixpath.normpath(workdir)) :] if inside else path
+    else:
+        inside = not moves and path != ".." and not path.startswith("../")
+    if not inside:
+        why = "after a change of folder" if moves and not posixpath.isabs(path) else "outside the working folder"
+        return f"`{shown}` is {why}"
+    parts = [part.lower() for part in path.split("/")]
+    if _PROTECTED_FOLDERS.intersection(parts) or _PROTECTED_FILES.fullmatch(parts[-1]):
+        return f"`{shown}` is a file that decides what runs"
+    return ""

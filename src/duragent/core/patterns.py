@@ -1,0 +1,122 @@
+"""The patterns of policy rules: `type:text`, where `*` stands for any characters and `\\*` for a star itself.
+
+A pattern is anchored at both ends and case-sensitive. Matching cuts the text at the stars and looks for the pieces
+in their order, so its cost is linear whatever somebody wrote. Knows nothing of tools or shells.
+"""
+
+from msgspec import Struct
+
+from duragent.agent import Origin
+
+TYPES = ("bash", "builtin", "cli", "mcp", "script", "*")
+
+
+class Rule(Struct, frozen=True):
+    """One compiled rule. `pieces` are the texts between its stars; a rule without a star has one piece."""
+
+    text: str  # as its owner wrote it
+    type: str  # of TYPES
+    pieces: tuple[str, ...]
+    words: frozenset[str]  # the words it writes out in full
+    origin: Origin | None = None
+
+    @property
+    def everything(self) -> bool:
+        return len(self.pieces) > 1 and not any(self.pieces)
+
+    @property
+    def literal(self) -> str | None:
+        """What it says letter by letter, where it has no star."""
+        return self.pieces[0] if len(self.pieces) == 1 else None
+
+    def speaks_of(self, type: str) -> bool:
+        return self.type in ("*", type)
+
+    def matches(self, text: str) -> bool:
+        pieces = self.pieces
+        if len(pieces) == 1:
+            return text == pieces[0]
+        first, last = pieces[0], pieces[-1]
+        if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
+            return False
+        at, end = len(first), len(text) - len(last)
+        for piece in pieces[1:-1]:
+            found = text.find(piece, at, end)
+            if found < 0:
+                return False
+            at = found + len(piece)
+        return True
+
+    def occurs_in(self, text: str) -> bool:
+        """Whether it matches some stretch of a text that begins and ends where words do."""
+        first, last = self.pieces[0], self.pieces[-1]
+        if not first and len(self.pieces) == 1:
+            return False
+        at = _find(text, first, 0, len(self.pieces) == 1)
+        if at < 0:
+            return False
+        for piece in self.pieces[1:-1]:
+            found = text.find(piece, at)
+            if found < 0:
+                return False
+            at = found + len(piece)
+        return len(self.pieces) == 1 or not last or _find(text, last, at, True, begin=False) >= 0
+
+
+def _find(text: str, piece: str, at: int, end: bool, begin: bool = True) -> int:
+    """Where a piece ends that stands in a text from `at` on, with its beginning and its end between words; -1 if
+    nowhere."""
+    while piece:
+        found = text.find(piece, at)
+        if found < 0:
+            return -1
+        after = found + len(piece)
+        starts = not begin or found == 0 or not (_inner(text[found - 1]) and _inner(piece[0]))
+        if starts and (not end or after == len(text) or not (_inner(text[after]) and _inner(piece[-1]))):
+            return after
+        at = found + 1
+    return at
+
+
+def _inner(letter: str) -> bool:
+    return letter.isalnum() or letter == "_"
+
+
+def compile_rule(text: str, origin: Origin | None = None) -> Rule:
+    """A rule from its text. What begins with no known type speaks of tools of any type."""
+    type, colon, rest = text.partition(":")
+    if not colon or type not in TYPES:
+        type, rest = "*", text
+    pieces = _cut(rest)
+    return Rule(text, type, pieces, _whole_words(pieces), origin)
+
+
+def _cut(text: str) -> tuple[str, ...]:
+    pieces, piece, at = [], [], 0
+    while at < len(text):
+        if text.startswith("\\*", at):
+            piece.append("*")
+            at += 1
+        elif text[at] == "*":
+            pieces.append("".join(piece))
+            piece = []
+        else:
+            piece.append(text[at])
+        at += 1
+    return (*pieces, "".join(piece))
+
+
+def _whole_words(pieces: tuple[str, ...]) -> frozenset[str]:
+    """The words that no star touches."""
+    found: set[str] = set()
+    for index, piece in enumerate(pieces):
+        words = piece.split(" ")
+        first = 1 if index else 0
+        last = len(words) - (1 if index < len(pieces) - 1 else 0)
+        found.update(word for word in words[first:last] if word)
+    return frozenset(found)
+
+
+def escape(text: str) -> str:
+    """A text as a pattern that matches it alone."""
+    return text.replace("*", "\\*")

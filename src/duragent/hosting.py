@@ -1,0 +1,196 @@
+"""The place of each agent on this machine: its folders, its box, its sandbox, its tools, and what it keeps to itself.
+
+Puts settings, sandbox, policy files and tools together for whoever opens a runtime. Knows no command and no door.
+`Hosts.ready` is where an agent meets the owner's files: an agent that may not run here does not get past it.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from duragent.agent import Agent, Origin
+from duragent.config import Config
+from duragent.engine import Place
+from duragent.errors import NotAllowed
+from duragent.policyfiles import local_file, remember, with_policies
+from duragent.sandbox import Box, Choice, Limits, Sandbox, open_sandbox
+from duragent.sandbox.boxes import Places, box_of, demands
+from duragent.secrets import Secrets
+from duragent.skillfiles import resolve
+from duragent.tools import Toolbox, runs_programs, stamp_of, tools_of
+from duragent.tools.host import Door, Host
+
+NOTIFICATIONS = "notifications.jsonl"
+
+
+class Hosts:
+    """Every agent's place in one workspace. `door` is set as soon as there is a runtime."""
+
+    def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
+        self.config, self.environ = config, environ
+        self.secrets = Secrets(environ, values=config.secrets)
+        self.door: Door | None = None
+        self._chosen: tuple[Sandbox | None, Choice] | None = None
+        self._hosts: dict[tuple[str, str], Host] = {}
+        self._built: dict[tuple[str, str], tuple[Agent, object, Toolbox, tuple[str, ...]]] = {}
+        self._notifier: Any = None
+
+    def ready(self, agent: Agent) -> Agent:
+        """The agent under the owner's policy and with the skills that he approved. Raises what forbids it to start."""
+        agent = with_policies(agent, self.config.workspace)
+        if any(skill.path.startswith("https:") for skill in agent.skills):
+            agent = replace(agent, skills=resolve(agent, self.config.workspace)[0])
+        if runs_programs(agent, str(self.config.workspace)):
+            sandbox, choice = self.sandbox()
+            if (why := demands(agent)) and (sandbox is None or choice.name == "none"):
+                raise NotAllowed(
+                    f"{agent.name} must be kept in a sandbox ({why}), and none is used here: {choice.why}. "
+                    "See what this machine can do: duragent doctor --sandbox"
+                )
+            self._box(agent)  # a scope that may not be given is told now, not in the middle of a turn
+        return agent
+
+    def sandbox(self) -> tuple[Sandbox | None, Choice]:
+        """What keeps commands in. Looked for once."""
+        if self._chosen is None:
+            self._chosen = open_sandbox(self.config.sandbox.mode)
+        return self._chosen
+
+    def toolbox(self, agent: Agent) -> Toolbox:
+        """What the agent may do here; the same one until the agent or a file changes."""
+        return self._tools(agent)[2]
+
+    def notes(self, agent: Agent) -> tuple[str, ...]:
+        """Why tools and skills that the agent names are not offered to it, and what else its owner should know."""
+        notes = self._tools(agent)[3]
+        remote = resolve(agent, self.config.workspace)[1] if agent.skills else ()
+        return (*notes, *remote)
+
+    def place(self, agent: Agent) -> Place:
+        """What holds for the agent's sessions."""
+        hours = self.config.approval_hours
+        file = local_file(agent, self.config.workspace)
+        tiers = (agent.policy.local, agent.policy.agent, agent.policy.workspace)
+        told = any(tier is not None and tier.notify is not None and tier.notify.enabled for tier in tiers)
+
+        def keep(rule: str) -> Origin:
+            return remember(file, rule)
+
+        return Place(
+            self._workdir(agent),
+            timedelta(hours=hours) if hours else None,
+            self.secrets.redact,
+            self._notify if told else None,
+            keep,
+        )
+
+    async def close(self) -> None:
+        """End what tools have left running."""
+        for host in self._hosts.values():
+            await host.close()
+        if self._notifier is not None:
+            await self._notifier.close()
+        if self._chosen is not None and self._chosen[0] is not None:
+            await self._chosen[0].close()
+
+    def _tools(self, agent: Agent) -> tuple[Agent, object, Toolbox, tuple[str, ...]]:
+        key = (agent.name, agent.source.path)
+        host = self._host(agent)
+        stamp, built = stamp_of(host), self._built.get(key)
+        if built is None or built[0] != agent or built[1] != stamp:
+            toolbox, notes = tools_of(agent, host)
+            built = self._built[key] = (agent, stamp, toolbox, notes)
+        return built
+
+    def _host(self, agent: Agent) -> Host:
+        key = (agent.name, agent.source.path)
+        host = self._hosts.get(key)
+        if host is None or host.agent != agent:
+            programs = runs_programs(agent, str(self.config.workspace))
+            fresh = self._make(agent, self.sandbox()[0] if programs else None)
+            host = self._hosts[key] = fresh if host is None else host.moved(fresh)
+        host.door = self.door
+        return host
+
+    def _make(self, agent: Agent, sandbox: Sandbox | None) -> Host:
+        config, memory = self.config, self.config.memory_dir
+        return Host(
+            agent,
+            home=home_of(agent),
+            workdir=self._workdir(agent),
+            workspace=str(config.workspace),
+            memory_dir=str(memory / "agents" / agent.name if memory else self._memory(agent)),
+            world_dir=str(config.world_dir or (memory or config.workspace / "memory") / "world"),
+            box=self._box(agent),
+            sandbox=sandbox,
+            environ=self.environ,
+            redact=self.secrets.redact,
+            search_url=config.search_url,
+            private_hosts=config.private_hosts,
+        )
+
+    def _memory(self, agent: Agent) -> Path:
+        """Beside an agent that has a folder of its own; one file among others has its memory in the workspace."""
+        source = agent.source.path
+        own = os.path.isdir(source) or os.path.basename(source) in ("agent.yaml", "agent.yml")
+        return Path(home_of(agent)) / "memory" if own else self.config.workspace / "agents" / agent.name / "memory"
+
+    def _workdir(self, agent: Agent) -> str:
+        """Where commands work: what the settings say, the folder of duragent.yaml, or a folder of the agent's own.
+        Never a person's whole home."""
+        config = self.config
+        wanted = config.sandbox.workdir or (config.file.parent if config.file else None)
+        if wanted is not None and not _holds_home(wanted, self.environ):
+            return os.path.realpath(wanted)
+        return os.path.realpath(config.workspace / "work" / _plain(agent.name))
+
+    def _box(self, agent: Agent) -> Box:
+        config, said = self.config, self.config.sandbox
+        places = Places(
+            workdir=self._workdir(agent),
+            home=home_of(agent),
+            workspace=str(config.workspace),
+            sessions_dir=str(config.sessions_dir),
+            agents_dir=str(config.agents_dir),
+            config_file=str(config.file) if config.file else None,
+            person_home=self.environ.get("HOME", ""),
+        )
+        box = box_of(agent, places, network=said.network, hosts=said.hosts, environ=self.environ)
+        limits = Limits(
+            seconds=said.seconds,
+            memory_bytes=said.memory_mb << 20,
+            processes=said.processes,
+            file_bytes=said.file_mb << 20,
+        )
+        return replace(box, limits=limits)
+
+    def _notify(self, deliveries: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> None:
+        if self._notifier is None:
+            made: Callable[..., Any] = import_module("duragent.notifying").Notifier
+            self._notifier = made(
+                str(self.config.workspace / NOTIFICATIONS), self.environ.get("DURAGENT_WEBHOOK_SECRET")
+            )
+        self._notifier.notify(deliveries, about)
+
+
+def home_of(agent: Agent) -> str:
+    """The folder an agent was read from."""
+    path = os.path.realpath(agent.source.path or ".")
+    return path if os.path.isdir(path) else os.path.dirname(path)
+
+
+def _holds_home(folder: Path, environ: Mapping[str, str]) -> bool:
+    home = environ.get("HOME")
+    if not home:
+        return os.path.realpath(folder) == "/"
+    real, whole = os.path.realpath(home), os.path.realpath(folder)
+    return os.path.commonpath((real, whole)) == whole
+
+
+def _plain(name: str) -> str:
+    return "".join(each if each.isalnum() or each in "-_." else "-" for each in name).strip(".") or "agent"

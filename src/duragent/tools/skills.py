@@ -1,0 +1,255 @@
+"""The `skill` tool: loads a skill's instructions, reads the files of its package, and runs its scripts.
+
+Owns the way from a skill's name to its folder, and that nothing outside of it is read or run. Which skill is in use
+is folded from the log (`core/skills.py`), not kept here. Scripts run in the sandbox, inside the box of the agent's own
+commands with the skill's folder to be read; whether a call may run at all is the policy's word.
+
+A new action: a function `_<action>` here, a line in `make`, and its effect in `_SPEC`.
+"""
+
+import codecs
+import json
+import os
+import signal
+import stat
+from typing import Any
+
+from msgspec.structs import replace
+
+from duragent.agent import Skill
+from duragent.core.events import ToolAnswer
+from duragent.core.policy import ToolSpec
+from duragent.core.skills import absent, find, offered, page
+from duragent.sandbox import Box, Ended
+from duragent.tools import Scene, Tool
+from duragent.tools.host import Host
+
+MAX_READ = 65_536
+_PAGE = "SKILL.md"
+_INTERPRETERS = ("sh", "bash", "dash", "zsh", "python", "python3", "node", "perl", "ruby")
+_SPEC = ToolSpec(
+    "skill",
+    "Work with skills: load one before you use it, then read its files and run its scripts as it says.",
+    effects={"load": "pure", "read": "pure", "unload": "pure", "run": "unknown"},
+    quiet=("load", "read", "unload"),
+    detail=("script", "name"),
+)
+
+
+class Refused(Exception):
+    """What was asked for cannot be had; the text is the tool's answer. Never leaves this module."""
+
+
+def make(host: Host) -> Tool | None:
+    """The tool, if the agent has a skill that a model may load or that a message can activate."""
+    reachable = _reachable(host)
+    if not reachable:
+        return None
+    actions = ["load", "read", "run", "unload"] if _why_not(host) is None else ["load", "read", "unload"]
+
+    async def run(arguments: dict[str, Any], scene: Scene) -> str | ToolAnswer:
+        try:
+            match arguments.get("action"):
+                case "load":
+                    return _load(host, arguments)
+                case "read":
+                    return _read(host, arguments)
+                case "run":
+                    return await _run(host, arguments)
+                case "unload":
+                    return "No skill is loaded any more."
+                case other:
+                    raise Refused(f"There is no action {other!r}; there are {', '.join(actions)}.")
+        except Refused as refusal:
+            return ToolAnswer(False, str(refusal))
+
+    return Tool(replace(_SPEC, parameters=_parameters(actions, sorted(reachable))), run)
+
+
+def _parameters(actions: list[str], names: list[str]) -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        "action": {"type": "string", "enum": actions},
+        "name": {"type": "string", "enum": names, "description": "The skill; not for unload."},
+        "file": {"type": "string", "description": "For read: a file of the skill, as load lists it."},
+        "offset": {"type": "integer", "minimum": 0, "description": "For read: the byte to begin at."},
+    }
+    if "run" in actions:
+        text = {"type": "string"}
+        properties |= {
+            "script": {**text, "description": "For run: a file in the skill's scripts folder."},
+            "args": {"type": "array", "items": text, "description": "For run: arguments, one by one; no shell."},
+            "input": {"type": "object", "description": "For run: what the script reads as JSON on standard input."},
+        }
+    return {"type": "object", "properties": properties, "required": ["action"], "additionalProperties": False}
+
+
+def _reachable(host: Host) -> dict[str, Skill]:
+    """By name: what the model may load, and what it is shown when a message activates it."""
+    agent = host.agent
+    activated = {trigger.skill for trigger in agent.triggers} | {each.skill for each in agent.schedules}
+    others = [skill for skill in agent.skills if skill.name in activated and not absent(skill)]
+    return {skill.name: skill for skill in (*offered(agent), *others)}
+
+
+def _skill(host: Host, arguments: dict[str, Any], *, loading: bool = False) -> Skill:
+    name, reachable = arguments.get("name"), _reachable(host)
+    if not isinstance(name, str) or not name:
+        raise Refused(f"Which skill? Give its name: {', '.join(sorted(reachable))}.")
+    skill = reachable.get(name)
+    if skill is None and find(host.agent, name) is None:
+        raise Refused(f"There is no skill {name!r}; there are {', '.join(sorted(reachable))}.")
+    if skill is None or (loading and skill not in offered(host.agent)):
+        raise Refused(f"The skill {name} is not for you to load: only a person can start it.")
+    return skill
+
+
+# --- load and read -----------------------------------------------------------------------------------------
+
+
+def _load(host: Host, arguments: dict[str, Any]) -> str:
+    skill = _skill(host, arguments, loading=True)
+    folder = _folder(host, skill)
+    sizes: dict[str, int] = {}
+    for name in skill.files:
+        try:
+            sizes[name] = os.lstat(os.path.join(folder, name)).st_size
+        except OSError:  # it is listed without a size; whoever reads it is told why not
+            continue
+    return host.redact(page(skill, sizes))
+
+
+def _read(host: Host, arguments: dict[str, Any]) -> str:
+    skill, name = _skill(host, arguments), arguments.get("file")
+    if not isinstance(name, str) or not name:
+        raise Refused("Which file? Give one that load lists.")
+    offset = arguments.get("offset") or 0
+    if not isinstance(offset, int) or offset < 0:
+        raise Refused("The offset is a number of bytes from the beginning: 0 or more.")
+    path = _inside(host, skill, name)
+    data, size = _bytes(path, name, offset)
+    end = offset + len(data)
+    text = _decoded(data, whole=end >= size, begun=offset > 0)
+    if text is None:
+        raise Refused(f"{name} is no text ({size:,} bytes). A script may be able to use it.")
+    if end < size:
+        text += f"\n[Cut here: bytes {offset:,} to {end:,} of {size:,}. Go on with offset {end}.]"
+    return host.redact(text) or f"{name} is empty."
+
+
+def _decoded(data: bytes, *, whole: bool, begun: bool) -> str | None:
+    """A piece of a text, without half a character at either end; None where it is no text."""
+    start = next((at for at in range(min(4, len(data))) if data[at] & 0xC0 != 0x80), 0) if begun else 0
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(data[start:], final=whole)
+    except UnicodeDecodeError:
+        return None
+    return None if "\x00" in text else text
+
+
+def _bytes(path: str, name: str, offset: int) -> tuple[bytes, int]:
+    """A piece of a file and how large the file is. Opening does not wait, even where a pipe stands there."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise Refused(f"{name} cannot be read: {error.strerror}.") from None
+    with os.fdopen(handle, "rb") as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise Refused(f"{name} is no file that can be read.")
+        file.seek(min(offset, about.st_size))
+        return file.read(MAX_READ), about.st_size
+
+
+# --- run ---------------------------------------------------------------------------------------------------
+
+
+def _why_not(host: Host) -> str | None:
+    """Why no script may run here; None where one may."""
+    trust, abilities = host.agent.trust, host.agent.abilities
+    if trust is not None and trust.exec == "none":
+        return "the agent's trust says exec: none"
+    if abilities is not None and ("sh" in abilities.deny or not {"*", "sh"} & set(abilities.allow)):
+        return "the agent is not allowed to run commands (sh)"
+    if host.sandbox is None:
+        return "nothing can be run on this machine without a sandbox"
+    return None
+
+
+async def _run(host: Host, arguments: dict[str, Any]) -> ToolAnswer:
+    skill = _skill(host, arguments)
+    why = _why_not(host)
+    if why is not None or host.sandbox is None:
+        raise Refused(f"Scripts of skills do not run here: {why}.")
+    script = arguments.get("script")
+    if not isinstance(script, str) or not script:
+        raise Refused("Which script? Give one that load lists.")
+    args, given = arguments.get("args") or [], arguments.get("input")
+    if not isinstance(args, list) or not all(isinstance(each, str) and "\x00" not in each for each in args):
+        raise Refused("The arguments are not as they should be: args is a list of texts.")
+    path = _inside(host, skill, f"scripts/{script.removeprefix('scripts/')}")
+    argv = [*_starter(path, script), *args]
+    box = replace(host.box, readable=(*host.box.readable, _folder(host, skill)))
+    try:
+        ended = await host.sandbox.run(argv, box, stdin=b"" if given is None else json.dumps(given).encode())
+    except OSError as error:
+        raise Refused(f"{script} cannot be started: {error.strerror or error}.") from None
+    return ToolAnswer(ended.ending == "exited" and ended.code == 0, host.redact(_outcome(script, ended, box)))
+
+
+def _starter(path: str, script: str) -> list[str]:
+    """How a script is started: by itself if it is executable, else by the interpreter it names."""
+    if os.path.isfile(path) and os.access(path, os.X_OK):
+        return [path]
+    first = _bytes(path, script, 0)[0][:200].split(b"\n", 1)[0]
+    words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
+    program = next((os.path.basename(w) for w in words if os.path.basename(w) != "env" and not w.startswith("-")), "")
+    if program.rstrip("0123456789.") not in _INTERPRETERS and program not in _INTERPRETERS:
+        raise Refused(f"{script} is not executable. Its owner can mend that: chmod +x {path}")
+    return [*words, path]
+
+
+def _outcome(script: str, ended: Ended, box: Box) -> str:
+    """What a script printed, and how it ended where that is worth a word."""
+    text = ended.output.decode("utf-8", "replace")
+    if ended.size > len(ended.output):
+        text += f"\n[Cut: {ended.size:,} bytes in all, of which the first and the last are shown.]"
+    match ended.ending:
+        case "timeout":
+            how = f"{script} took longer than {box.limits.seconds:g} s and was ended."
+        case "signalled":
+            how = f"{script} was ended by {_signal(ended.code)}."
+        case "processes":
+            how = f"{script} started more processes than it may and was ended."
+        case "exited":
+            how = "" if ended.code == 0 and text else f"{script} ended with {ended.code}."
+    return "\n".join(each for each in (text.rstrip("\n"), f"[{how}]" if how and text else how) if each)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+# --- where a skill is --------------------------------------------------------------------------------------
+
+
+def _folder(host: Host, skill: Skill) -> str:
+    """The real folder of a skill's files."""
+    return os.path.realpath(os.path.join(host.home, os.path.dirname(skill.path)))
+
+
+def _inside(host: Host, skill: Skill, name: str) -> str:
+    """The real path of a file of a skill. A single Markdown file has no folder of its own: only itself is its own."""
+    folder, own = _folder(host, skill), os.path.basename(skill.path)
+    parts = name.split("/")
+    if os.path.isabs(name) or ".." in parts or "\x00" in name or (own != _PAGE and name != own):
+        raise Refused(f"{name!r} is not inside the skill {skill.name}.")
+    path = os.path.realpath(os.path.join(folder, *parts))
+    if not path.startswith(f"{folder.rstrip('/')}/"):
+        raise Refused(f"{name!r} is not inside the skill {skill.name}.")
+    if not os.path.lexists(path):
+        listed = ", ".join(skill.files[:20]) or "none"
+        raise Refused(f"The skill {skill.name} has no file {name!r}; there are: {listed}.")
+    return path
