@@ -11,7 +11,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # `python bench`
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import fuzz, loading, plot, sessions, startup, table, workspace
+from bench import fuzz, hands, loading, plot, sessions, startup, table, workspace
 
 Workload = Callable[[bool], Iterator[table.Row]]
 FORMATS: dict[str, Workload] = {
@@ -20,7 +20,7 @@ FORMATS: dict[str, Workload] = {
     "startup": startup.run,
     "fuzz": fuzz.run,
 }
-GROUPS: dict[str, dict[str, Workload]] = {"formats": FORMATS, "sessions": sessions.WORKLOADS}
+GROUPS: dict[str, dict[str, Workload]] = {"formats": FORMATS, "sessions": sessions.WORKLOADS, "hands": hands.WORKLOADS}
 PLOT = Path(__file__).resolve().parents[1] / "docs" / "performance.png"
 
 
@@ -65,8 +65,10 @@ def show(group: str, rows: Sequence[table.Row], *, quick: bool, complete: bool) 
         table.keep(rows, quick=quick)
         print(table.as_markdown(rows))
         return
-    table.keep(rows, quick=quick, name="sessions", head=table.FLOOR_HEAD)
+    table.keep(rows, quick=quick, name=group, head=table.FLOOR_HEAD)
     print(table.as_markdown(rows, table.FLOOR_HEAD))
+    if group != "sessions":
+        return
     path = PLOT if complete and not quick else table.OUT / PLOT.name
     if plot.draw(rows, path, table.machine()):
         print(f"{path} shows how much of what is allowed is used.", file=sys.stderr)

@@ -32,7 +32,8 @@ printf '$ duragent session approve %s &\n' "$id"
 started=$(date +%s)
 duragent session approve "$id" > "$out/answer" 2>&1 &
 victim=$!
-while [ ! -s "$out"/duragent-ledger-*.txt ]; do
+book=$out/.duragent/work/bookkeeper/ledger.txt
+while [ ! -s "$book" ]; do
   if [ $(($(date +%s) - started)) -gt 30 ]; then cat "$out/answer"; echo "The tool did not start within 30 s."; exit 1; fi
   sleep 0.1
 done
@@ -44,5 +45,5 @@ run duragent session log "$id"
 
 say "5. The session goes on. The amount is not written twice: the model is told that the outcome is unknown, and looks"
 run duragent session resume "$id"
-printf '\nThe ledger has %s line.\n' "$(wc -l < "$(ls "$out"/duragent-ledger-*.txt)" | tr -d ' ')"
+printf '\nThe ledger has %s line.\n' "$(wc -l < "$book" | tr -d ' ')"
 say "Yours: duragent init my-agents && cd my-agents && duragent chat --agent assistant"

@@ -323,10 +323,11 @@ def load_config(start: Path | None = None, environ: Mapping[str, str] | None = N
     if not isinstance(entry, File):
         raise InvalidAgent(shown, _unreadable(shown, entry))
     found, reader = _read(shown, entry.text, environment)
-    if found.get("services", {}).get("session", {}).get("backend") == "postgres":
-        text = "this build keeps sessions in files; postgres comes with a later version"
-        place = reader.position("services.session.backend")
-        reader.error(place, "services.session.backend", text, "write `backend: files`")
+    for kind, what in (("session", "sessions"), ("memory", "memory")):
+        if found.get("services", {}).get(kind, {}).get("backend") == "postgres":
+            at = f"services.{kind}.backend"
+            text = f"this build keeps {what} in files; postgres comes with a later version"
+            reader.error(reader.position(at), at, text, "write `backend: files`")
     if errors := [problem for problem in reader.problems if problem.level == "error"]:
         raise InvalidAgent(shown, errors)
     return _settings(found, file.parent, file)

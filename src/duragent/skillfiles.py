@@ -79,15 +79,16 @@ class Added(Struct, frozen=True):
 
 
 def resolve(agent: Agent, workspace: Place) -> tuple[tuple[Skill, ...], tuple[str, ...]]:
-    """The agent's skills, those behind an address only where they were approved; and why others are left out."""
+    """The agent's skills, those behind an address read where they were approved; and why others stay addresses, which
+    nobody can load."""
     if not any(is_address(skill.path) for skill in agent.skills):
         return agent.skills, ()
     try:
         found = standings(agent, workspace)
     except Conflict as error:
-        return tuple(skill for skill in agent.skills if not is_address(skill.path)), (str(error),)
-    usable = tuple(each.skill for each in found if each.skill is not None)
-    return usable, tuple(each.note for each in found if each.note)
+        return agent.skills, (str(error),)
+    skills = tuple(each.skill or skill for skill, each in zip(agent.skills, found, strict=True))
+    return skills, tuple(each.note for each in found if each.note)
 
 
 def standings(agent: Agent, workspace: Place) -> tuple[Standing, ...]:

@@ -5,11 +5,10 @@
 #        notes.sh list [DAYS]      notes of the last DAYS days (default 7)
 #        notes.sh search WORDS...  notes that hold every word, newest first
 #
-# Notes are kept in $NOTES_DIR, or in notes/ below the folder of the agent.
+# Notes are kept in notes/ below the folder the tool works in: the agent's own folder is not writable.
 set -euo pipefail
 
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-notes=${NOTES_DIR:-$here/../notes}
+notes=notes
 
 fail() {
     printf 'notes: %s\n' "$1" >&2

@@ -31,6 +31,9 @@ COMMANDS: Table = {
     "chat": ("duragent.cli.chatting", "Talk with an agent."),
     "attach": ("duragent.cli.chatting", "Come back to a session."),
     "session": ("", "List, read, resume, fork, export and delete sessions."),
+    "policy": ("", "Try rules, and see what a changed policy would have decided."),
+    "skill": ("", "List an agent's skills; fetch, approve and remove those from elsewhere."),
+    "doctor": ("duragent.cli.doctoring", "Say what this machine can do, and try the sandbox."),
     "validate": ("duragent.cli.checking", "Say everything that is wrong with agent files."),
     "show": ("duragent.cli.showing", "Print the effective agent, or its prompt."),
     "hash": ("duragent.cli.hashing", "Print an agent's fingerprints."),
@@ -41,6 +44,16 @@ GROUPS: Mapping[str, Table] = {
     "agent": {
         "create": ("duragent.cli.agents", "Write a new agent from a template."),
         "list": ("duragent.cli.agents", "List the agents of the workspace."),
+    },
+    "policy": {
+        "test": ("duragent.cli.policies", "Say the verdict about a call, and the rule that decides."),
+        "replay": ("duragent.cli.policies", "Judge the calls of past sessions by a changed policy."),
+    },
+    "skill": {
+        "list": ("duragent.cli.skills", "List the skills of an agent and how each stands."),
+        "add": ("duragent.cli.skills", "Fetch skills behind addresses into quarantine."),
+        "approve": ("duragent.cli.skills", "Let agents use a fetched skill."),
+        "remove": ("duragent.cli.skills", "Forget a fetched skill."),
     },
     "session": {
         "list": ("duragent.cli.sessions", "List sessions, the newest first."),
@@ -58,6 +71,13 @@ _EXAMPLES = {
 duragent agent create reviewer --provider anthropic
 duragent agent create helper --format agentmd
 duragent agent list""",
+    "policy": """\b
+duragent policy test assistant 'bash:git push'
+duragent policy replay assistant --policy new.yaml""",
+    "skill": """\b
+duragent skill list assistant
+duragent skill add assistant
+duragent skill approve https://example.com/skills/weekly-review/SKILL.md""",
     "session": """\b
 duragent session list
 duragent session log 01JABC

@@ -133,8 +133,9 @@ def _create(config: Config, name: str, form: str, provider: str, model: str, *, 
     """Write an agent's files, and the schema that its first line names."""
     template = TEMPLATES[form]
     schemas = os.path.relpath(config.workspace / "schemas", config.agents_dir)
-    if template.schema:
-        _write(config.workspace, {f"schemas/{template.schema}.schema.json": _schema(template.schema)}, quiet=quiet)
+    named = {f"schemas/{each}.schema.json": _schema(each) for each in template.schemas}
+    if named:
+        _write(config.workspace, named, quiet=quiet)
     _write(config.agents_dir, filled(template, name=name, provider=provider, model=model, schemas=schemas))
     return config.agents_dir / template.entry.format(name=name)
 

@@ -21,8 +21,13 @@ sessions:
 IGNORED = """\
 # What people said and what machines keep is nobody's source code.
 sessions/
+work/
+processes/
+policies/
+notifications.jsonl
 chat_history
 policy.local.yaml
+.index.sqlite*
 """
 
 _PROMPT = """\
@@ -48,6 +53,29 @@ spec:
     name: {yaml_model}
 
   system_prompt: ./SYSTEM_PROMPT.md
+
+  memory:
+    backend: filesystem
+
+  # What it may use; policy.yaml beside this file says what runs without a question.
+  tools:
+    - type: builtin
+      name: bash
+"""
+
+_POLICY = """\
+# yaml-language-server: $schema={schemas}/policy.schema.json
+apiVersion: duragent/v1alpha1
+kind: Policy
+
+# What no rule names is asked about. Try a rule: duragent policy test {name} 'bash:git push'
+mode: ask
+
+allow:
+  - "bash:ls"
+  - "bash:ls *"
+  - "bash:cat *"
+  - "bash:git status"
 """
 
 _AGENTSPEC = """\
@@ -103,16 +131,20 @@ Answers questions and helps with everyday tasks.
 
 
 class Template(Struct, frozen=True):
-    """The files of one new agent by their paths, which file or folder is the agent, and the schema it names."""
+    """The files of one new agent by their paths, which file or folder is the agent, and the schemas it names."""
 
     entry: str
     files: Mapping[str, str]
-    schema: str | None = None
+    schemas: tuple[str, ...] = ()
 
 
 TEMPLATES: Mapping[str, Template] = {
-    "duragent": Template("{name}", {"{name}/agent.yaml": _DURAGENT, "{name}/SYSTEM_PROMPT.md": _PROMPT}, "agent"),
-    "agentspec": Template("{name}.agent", {"{name}.agent": _AGENTSPEC}, "agentspec"),
+    "duragent": Template(
+        "{name}",
+        {"{name}/agent.yaml": _DURAGENT, "{name}/SYSTEM_PROMPT.md": _PROMPT, "{name}/policy.yaml": _POLICY},
+        ("agent", "policy"),
+    ),
+    "agentspec": Template("{name}.agent", {"{name}.agent": _AGENTSPEC}, ("agentspec",)),
     "agentdir": Template("{name}", {"{name}/instructions.md": _PROMPT, "{name}/agent.acl": _AGENTDIR}),
     "agentmd": Template("general_{name}.agent.md", {"general_{name}.agent.md": _AGENTMD}),
 }

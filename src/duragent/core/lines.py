@@ -12,7 +12,7 @@ from shlex import quote
 from msgspec import Struct
 
 from duragent.core.patterns import Rule
-from duragent.core.programs import risky
+from duragent.core.programs import protected, risky
 
 UNKNOWN, SPLIT = "\x00", "\x01"
 _MARKED = re.compile("[\x00\x01]")
@@ -20,12 +20,6 @@ _NEEDS_QUOTES = re.compile(r"[\s'\"\\]")
 _SYSTEM = ("/bin/", "/usr/bin/")
 _FREE = frozenset((":", "true", "false"))
 _HARMLESS_TARGETS = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"))
-_PROTECTED_FOLDERS = frozenset((".git", ".duragent", ".ssh", ".gnupg", ".vscode", ".idea", ".claude", ".cursor"))
-_PROTECTED_FILES = re.compile(
-    r"duragent\.ya?ml|agent\.ya?ml|policy.*\.ya?ml|agent\.acl|.*\.agent|.*\.agent\.md|skill\.md|\.envrc|\.env"
-    r"|\.gitconfig|\.gitmodules|\.gitattributes|\.npmrc|\.yarnrc.*|\.pypirc|\.netrc|\.inputrc|\.vimrc|\.exrc"
-    r"|\.(?:bash|zsh|k?sh|csh|tcsh)(?:rc|_profile|_login|_logout|env)|\.z(?:profile|login|logout)|\.profile"
-)
 
 
 class Redirect(Struct, frozen=True):
@@ -137,7 +131,6 @@ def refused(redirect: Redirect, workdir: str, moves: bool) -> str:
     if not inside:
         why = "after a change of folder" if moves and not posixpath.isabs(path) else "outside the working folder"
         return f"`{shown}` is {why}"
-    parts = [part.lower() for part in path.split("/")]
-    if _PROTECTED_FOLDERS.intersection(parts) or _PROTECTED_FILES.fullmatch(parts[-1]):
+    if protected(path):
         return f"`{shown}` is a file that decides what runs"
     return ""

@@ -19,6 +19,7 @@ from msgspec.json import Encoder
 from duragent.agent import Agent, PromptPart, sentence, spoken
 from duragent.core import events
 from duragent.core.policy import ToolSpec
+from duragent.core.skills import offered
 
 WINDOWS: tuple[tuple[str, int], ...] = (
     ("claude", 200_000),
@@ -167,10 +168,10 @@ def _joined_traits(parts: list[PromptPart]) -> list[Block]:
 
 
 def _catalogue(agent: Agent) -> Block | None:
-    offered = [skill for skill in agent.skills if skill.model_may_invoke and skill.kind != "persona"]
-    if not offered:
+    skills = offered(agent)
+    if not skills:
         return None
-    lines = "\n".join(f"- {skill.name}: {' '.join(skill.description.split())}" for skill in offered)
+    lines = "\n".join(f"- {skill.name}: {' '.join(skill.description.split())}" for skill in skills)
     return Block("skills", f"## Skills\nLoad a skill before you use it.\n{lines}")
 
 

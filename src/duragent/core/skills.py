@@ -58,11 +58,11 @@ def _answered(session: Session) -> Message | None:
 
 
 def fitting(pattern: str, text: str) -> bool:
-    """Whether a glob fits a whole message: `*` is any text, `?` one character, upper and lower case are the same, and
-    spaces around either do not count. Each piece between stars is taken where it first occurs, and never again: the
-    time grows with the text and not with the ways to fit it."""
-    first, middle, last = _pieces(pattern.strip())
-    text = text.strip()
+    """Whether a glob fits a whole message: `*` is any text, `?` one character, upper and lower case are the same, white
+    space around either does not count, and inside any of it is one space. Each piece between stars is taken where it
+    first occurs, and never again: the time grows with the text and not with the ways to fit it."""
+    first, middle, last = _pieces(" ".join(pattern.split()))
+    text = " ".join(text.split())
     if last is None:
         return first.fullmatch(text) is not None
     found = first.match(text)

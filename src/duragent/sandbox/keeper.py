@@ -6,6 +6,7 @@ may live. Knows nothing of output and time; that is `running.py`.
 """
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -13,13 +14,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
-from msgspec import Struct
-from msgspec.json import encode
+from msgspec import Struct, to_builtins
 
 from duragent.sandbox import Ending, Limits
 from duragent.sandbox.keeper_main import HEADER
 
+Value = TypeVar("Value")
 _MAIN = Path(__file__).with_name("keeper_main.py")
 _SEND_SECONDS = 10.0
 _OPEN_FILES = 16_384
@@ -81,29 +83,22 @@ class Command:
         word, _, rest = said.decode("utf-8", "replace").partition(" ")
         if word == "started":
             self.pid = int(rest)
-            self._settle(self.started, self.pid)
+            _settle(self.started, self.pid)
             return
         if word == "failed":
             number, _, step = rest.partition(" ")
-            fault = _Fault(int(number), step)
+            fault = OSError(int(number), os.strerror(int(number)), step)
             self.started.set_exception(fault)
             self.ended.set_exception(fault)
             self.ended.exception()
         elif word in _ENDINGS:
-            self._settle(self.ended, (_ENDINGS[word], int(rest)))
+            _settle(self.ended, (_ENDINGS[word], int(rest)))
         self.drop()
 
-    def _settle(self, future: asyncio.Future[object], value: object) -> None:
-        if not future.done():
-            future.set_result(value)
 
-
-class _Fault(OSError):
-    """The command was not started. `step` says what went wrong: its folder (`cwd`) or its program (`exec`)."""
-
-    def __init__(self, number: int, step: str) -> None:
-        super().__init__(number, os.strerror(number))
-        self.step = step
+def _settle(future: asyncio.Future[Value], value: Value) -> None:
+    if not future.done():
+        future.set_result(value)
 
 
 class Keeper:
@@ -117,7 +112,7 @@ class Keeper:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        body = encode(order)
+        body = json.dumps(to_builtins(order)).encode()  # names on disk need not be Unicode, and this escapes them
         with theirs:
             try:
                 self._send(body, [theirs.fileno(), *files])
@@ -138,9 +133,9 @@ class Keeper:
             with suppress(OSError):
                 await asyncio.shield(command.ended)
             raise
-        except _Fault as fault:
-            what = {"cwd": order.cwd, "exec": order.argv[0]}.get(fault.step, fault.step)
-            raise OSError(fault.errno, fault.strerror, what) from None
+        except OSError as fault:
+            what = {"cwd": order.cwd, "exec": order.argv[0]}.get(fault.filename, fault.filename)
+            raise OSError(fault.errno, fault.strerror or str(fault), what) from None
         return command
 
     async def close(self) -> None:
@@ -167,6 +162,7 @@ class Keeper:
                 [sys.executable, "-I", "-S", str(_MAIN), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
                 cwd="/",
@@ -180,5 +176,9 @@ class Keeper:
         if self._door is not None:
             self._door.close()
         if self._process is not None:
-            self._process.wait()
+            try:
+                self._process.wait(_SEND_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
         self._door = self._process = None

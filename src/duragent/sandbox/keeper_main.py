@@ -11,6 +11,7 @@ Knows no boxes and no backends: an order says exactly which limits, filters and 
 import contextlib
 import ctypes
 import errno
+import fcntl
 import gc
 import json
 import os
@@ -29,6 +30,7 @@ TICK_MS = 50  # how often a command's processes are counted
 PATIENCE_SECONDS = 10.0  # for a process that does not even die of SIGKILL
 
 _PDEATHSIG, _SECCOMP, _CAPBSET_DROP, _SUBREAPER, _NO_NEW_PRIVS, _CAP_AMBIENT = 1, 22, 24, 36, 38, 47
+_HIGH = 100  # file numbers from here on are in nobody's way
 _RESTRICT_SELF = 446
 _CAPABILITY_VERSION = 0x20080522
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -44,12 +46,12 @@ def main() -> None:
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     wardens: set[int] = set()
     while True:
-        ready, _, _ = select.select([door, wake], [], [])
+        ready, _, _ = select.select([door.fileno(), wake], [], [])
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
             _reap(wardens)
-        if door in ready:
+        if door.fileno() in ready:
             order, files = _receive(door)
             if order is None:
                 return  # every warden sees the same and ends its command
@@ -104,11 +106,12 @@ def _guard(order: dict[str, Any], files: list[int]) -> NoReturn:
         control = socket.socket(fileno=files[0])
         _prctl(_SUBREAPER, 1)
         with contextlib.suppress(OSError):
-            report, reporter = os.pipe2(os.O_CLOEXEC)
+            report, low = os.pipe2(os.O_CLOEXEC)
+            reporter = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH)
             warden, command = os.getpid(), os.fork()
             if command == 0:
                 _become(order, files, reporter, warden)
-            for file in (*files[1:], reporter):
+            for file in (*files[1:], low, reporter):
                 os.close(file)
             fault = os.read(report, 4096)
             if fault:
@@ -243,13 +246,13 @@ def _become(order: dict[str, Any], files: list[int], reporter: int, warden: int)
 
 def _place(files: Sequence[int], reporter: int) -> None:
     """These files become 0, 1, 2 and so on; no other file stays open but the reporter's, which closes by itself."""
-    high = [os.dup(file) for file in files]
-    while high[0] < len(files) or any(each < len(files) for each in high):
-        high = [os.dup(file) for file in high]
+    high = [fcntl.fcntl(file, fcntl.F_DUPFD, _HIGH) for file in files]
     for number, file in enumerate(high):
         os.dup2(file, number)
-    os.closerange(len(files), reporter)
-    os.closerange(reporter + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    for file in map(int, os.listdir("/proc/self/fd")):
+        if file >= len(files) and file != reporter:
+            with contextlib.suppress(OSError):  # the listing's own
+                os.close(file)
 
 
 def _limit(limits: dict[str, int]) -> None:

@@ -24,7 +24,9 @@ from duragent.tools.notes import Folder, Found, read
 INDEX = ".index.sqlite"
 VERSION = 1
 SNIPPET = 300
+BUSY_SECONDS = 2.0
 _CANDIDATES = 50
+_COMMON = 2_000
 _MOST_WORDS = 32
 _PIECE = 2_000  # characters: a longer paragraph is cut, so that a hit says where
 _MEMORY = ":memory:"
@@ -75,7 +77,10 @@ def search(
     words = _words(query)
     if not words:
         return None
+    busy = False
     for path in _places(home):
+        if busy and path != _MEMORY:
+            continue
         try:
             with closing(_opened(path)) as base:
                 _update(base, sources, embedder)
@@ -83,7 +88,7 @@ def search(
         except sqlite3.Error as error:
             if path == _MEMORY:
                 raise StorageFailed(f"The notes could not be searched: {error}.") from error
-            _drop(path, error)
+            busy = not _dropped(path, error)
     return []
 
 
@@ -155,7 +160,7 @@ def _regular(path: str) -> bool:
 
 
 def _opened(path: str) -> sqlite3.Connection:
-    base = sqlite3.connect(path, timeout=2.0, isolation_level=None)
+    base = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         if base.execute("PRAGMA user_version").fetchone() != (VERSION,):
             drop = "".join(f"DROP TABLE IF EXISTS {name};" for name in ("files", "pieces", "vectors", "words"))
@@ -169,12 +174,14 @@ def _opened(path: str) -> sqlite3.Connection:
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 
-def _drop(path: str, error: sqlite3.Error) -> None:
-    """Remove an index that cannot be used, unless another process is only just using it."""
-    if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _BUSY:
-        for each in (f"{path}-journal", path):
-            with suppress(OSError):
-                os.unlink(each)
+def _dropped(path: str, error: sqlite3.Error) -> bool:
+    """Remove an index that cannot be used, unless it is good and only not to be had now."""
+    if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _BUSY:
+        return False
+    for each in (f"{path}-journal", path):
+        with suppress(OSError):
+            os.unlink(each)
+    return True
 
 
 def _update(base: sqlite3.Connection, sources: Sequence[Source], embedder: Embedder | None) -> None:
@@ -231,7 +238,7 @@ def _insert(
 def _found(base: sqlite3.Connection, words: list[str], query: str, embedder: Embedder | None) -> list[int]:
     """Ids of paragraphs, the best first: those with all words, else those with any; and those near in meaning."""
     phrases = [_phrase(word) for word in words]
-    lexical = _matching(base, " AND ".join(phrases)) or _matching(base, " OR ".join(phrases))
+    lexical = _matching(base, " AND ".join(phrases)) or _matching(base, " OR ".join(_rare(base, phrases)))
     if embedder is None:
         return lexical
     stored = base.execute("SELECT first, data FROM vectors ORDER BY first").fetchall()
@@ -244,9 +251,19 @@ def _found(base: sqlite3.Connection, words: list[str], query: str, embedder: Emb
 
 
 def _matching(base: sqlite3.Connection, expression: str) -> list[int]:
+    """The best of the paragraphs that match; where very many do, of those that were written last."""
+    matching = "SELECT rowid FROM words WHERE words MATCH ?"
+    beyond = base.execute(f"{matching} ORDER BY rowid DESC LIMIT 1 OFFSET {_COMMON}", (expression,)).fetchone()
     order = "ORDER BY bm25(words, 2.0, 1.0), rowid DESC LIMIT ?"
-    rows = base.execute(f"SELECT rowid FROM words WHERE words MATCH ? {order}", (expression, _CANDIDATES))
+    rows = base.execute(f"{matching} AND rowid > ? {order}", (expression, beyond[0] if beyond else 0, _CANDIDATES))
     return [id for (id,) in rows]
+
+
+def _rare(base: sqlite3.Connection, phrases: list[str]) -> list[str]:
+    """The words that say something: one that stands in thousands of paragraphs only hides what the others find."""
+    counting = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_COMMON + 1})"
+    counts = {phrase: base.execute(counting, (phrase,)).fetchone()[0] for phrase in phrases}
+    return [phrase for phrase, count in counts.items() if 0 < count <= _COMMON] or phrases
 
 
 def _hits(base: sqlite3.Connection, ids: list[int], words: list[str]) -> list[Hit]:

@@ -106,7 +106,9 @@ class Jobs:
             finally:
                 os.close(folder)
         except OSError as error:
-            raise StorageFailed(f"{path} cannot be written: {error.strerror}. Make room, or mend its rights.") from error
+            raise StorageFailed(
+                f"{path} cannot be written: {error.strerror}. Make room, or mend its rights."
+            ) from error
 
     def load(self) -> list[Job]:
         """All processes of this agent, the oldest first. A folder without a readable `meta.json` is none."""
@@ -147,14 +149,13 @@ class Log:
         self.path = path
         self.total = 0  # bytes ever written
         self.lines_dropped = self.bytes_dropped = 0
-        self._file = open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
-        self._size = self._file.tell()
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._size = os.lseek(self._fd, 0, os.SEEK_END)
 
     def write(self, text: str) -> bool:
         """Add a text. True when the older half had to go."""
         data = text.encode("utf-8", "replace")
-        self._file.write(data)
-        self._file.flush()
+        _write_all(self._fd, data)
         self.total += len(data)
         self._size += len(data)
         return self._size > LOG_BYTES and self._halve()
@@ -166,18 +167,27 @@ class Log:
         if not border:  # one line as long as all of it
             border = len(whole) - LOG_BYTES // 2
         new = f"{self.path}.new"
-        file = open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb")
-        file.write(whole[border:])
-        file.flush()
-        os.replace(new, self.path)
-        self._file.close()
-        self._file, self._size = file, len(whole) - border
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(fd, whole[border:])
+            os.replace(new, self.path)
+        except OSError:
+            os.close(fd)
+            raise
+        os.close(self._fd)
+        self._fd, self._size = fd, len(whole) - border
         self.bytes_dropped += border
         self.lines_dropped += whole.count(b"\n", 0, border)
         return True
 
     def close(self) -> None:
-        self._file.close()
+        os.close(self._fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
 
 
 def tail(path: str, size: int) -> str:

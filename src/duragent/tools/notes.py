@@ -88,14 +88,20 @@ def is_day(stem: str) -> bool:
 
 def files(folder: Folder) -> list[Found]:
     """The Markdown files of a folder by name; none where there is no such folder. Links are passed over."""
+    return listed(folder, ".md")
+
+
+def listed(folder: Folder, ending: str) -> list[Found]:
+    """The files of a folder whose names end like this."""
     found: list[Found] = []
     with _reading(folder.path), _opened(folder) as fd, os.scandir(fd) as entries:
         for entry in entries:
-            if entry.name.endswith(".md") and not entry.name.startswith("."):
-                with suppress(FileNotFoundError):  # removed while we look
+            if entry.name.endswith(ending) and entry.name[0] != "." and entry.is_file(follow_symlinks=False):
+                try:
                     at = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(at.st_mode):
-                        found.append(Found(folder, entry.name, f"{at.st_mtime_ns}.{at.st_size}.{at.st_ino}"))
+                except FileNotFoundError:  # removed while we look
+                    continue
+                found.append(Found(folder, entry.name, f"{at.st_mtime_ns}.{at.st_size}.{at.st_ino}"))
     return sorted(found, key=lambda each: each.name)
 
 

@@ -66,7 +66,7 @@ def told(output: bytes, size: int, kept_bytes: int, redact: Callable[[str], str]
     """The output of a program, of which a sandbox kept `kept_bytes`, half from each end."""
     if size <= len(output):
         return shortened(redact(decoded(output)), limit)
-    half = kept_bytes // 2
+    half = kept_bytes - kept_bytes // 2
     head, tail = _back_to_line(output[:half]), _on_to_line(output[half:])
     before, after = redact(decoded(head)), redact(decoded(tail))
     return shortened(before + after, limit, size - len(head) - len(tail), len(before))

@@ -5,6 +5,8 @@ and how long it may take. Whether a line may run at all is decided before, by `c
 by whoever follows the session while it runs, and is bounded and cleaned before it becomes the result.
 """
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,6 +20,8 @@ from duragent.tools.printed import MAX_BYTES, Stream, answer
 
 TIMEOUT_SECONDS = 120
 MAX_TIMEOUT_SECONDS = 600
+UNPASSABLE = "its text holds a character that no command line can hold."
+_HALF = re.compile("[\ud800-\udfff]")
 NO_SANDBOX = (
     "Nothing here may run a program: no sandbox works on this machine. `duragent doctor --sandbox` says why; "
     "`sandbox: {mode: trust}` in duragent.yaml runs programs without one."
@@ -65,20 +69,25 @@ async def execute(host: Host, argv: list[str], box: Box, scene: Scene, name: str
     """Run a program to its end; what it prints is heard at the scene. Whatever goes wrong is the answer."""
     if host.sandbox is None:
         return ToolAnswer(False, NO_SANDBOX)
+    if not passable(argv):
+        return ToolAnswer(False, f"{name} was not started: {UNPASSABLE}")
     stream = Stream(host.redact, scene.say)
     try:
         ended = await host.sandbox.run(argv, box, stdin=stdin, heard=stream.feed)
-    except (OSError, ValueError) as error:  # ValueError: a NUL, or half a character that no system call takes
+    except OSError as error:
         return ToolAnswer(False, f"{name} could not be started: {reason(error)}")
     stream.end()
     return answer(ended, box.limits.output_bytes, host.redact, name, box.limits.seconds)
 
 
-def reason(error: OSError | ValueError) -> str:
+def passable(argv: Sequence[str]) -> bool:
+    """Whether a system call takes these words: no NUL, and no half of a character."""
+    return not any("\0" in word or _HALF.search(word) for word in argv)
+
+
+def reason(error: OSError) -> str:
     """Why a program could not be started, for the one who wrote the call."""
-    if isinstance(error, OSError):
-        return f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
-    return "its text holds a character that no command line can hold"
+    return f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
 
 
 def surroundings(host: Host) -> str:

@@ -10,7 +10,6 @@ A new action: a function `_<action>` here, a line in `make`, and its effect in `
 import codecs
 import json
 import os
-import signal
 import stat
 from typing import Any
 
@@ -20,9 +19,11 @@ from duragent.agent import Skill
 from duragent.core.events import ToolAnswer
 from duragent.core.policy import ToolSpec
 from duragent.core.skills import absent, find, offered, page
-from duragent.sandbox import Box, Ended
+from duragent.errors import NotAllowed, NotFound
 from duragent.tools import Scene, Tool
 from duragent.tools.host import Host
+from duragent.tools.printed import plain
+from duragent.tools.shell import NO_SANDBOX, TIMEOUT_SECONDS, bounded, execute
 
 MAX_READ = 65_536
 _PAGE = "SKILL.md"
@@ -34,10 +35,6 @@ _SPEC = ToolSpec(
     quiet=("load", "read", "unload"),
     detail=("script", "name"),
 )
-
-
-class Refused(Exception):
-    """What was asked for cannot be had; the text is the tool's answer. Never leaves this module."""
 
 
 def make(host: Host) -> Tool | None:
@@ -55,13 +52,13 @@ def make(host: Host) -> Tool | None:
                 case "read":
                     return _read(host, arguments)
                 case "run":
-                    return await _run(host, arguments)
+                    return await _run(host, arguments, scene)
                 case "unload":
                     return "No skill is loaded any more."
                 case other:
-                    raise Refused(f"There is no action {other!r}; there are {', '.join(actions)}.")
-        except Refused as refusal:
-            return ToolAnswer(False, str(refusal))
+                    raise NotFound(f"There is no action {other!r}; there are {', '.join(actions)}.")
+        except (NotAllowed, NotFound) as error:  # the model's mistake, or the owner's word: no tool broke
+            return ToolAnswer(False, str(error))
 
     return Tool(replace(_SPEC, parameters=_parameters(actions, sorted(reachable))), run)
 
@@ -94,12 +91,12 @@ def _reachable(host: Host) -> dict[str, Skill]:
 def _skill(host: Host, arguments: dict[str, Any], *, loading: bool = False) -> Skill:
     name, reachable = arguments.get("name"), _reachable(host)
     if not isinstance(name, str) or not name:
-        raise Refused(f"Which skill? Give its name: {', '.join(sorted(reachable))}.")
+        raise NotFound(f"Which skill? Give its name: {', '.join(sorted(reachable))}.")
     skill = reachable.get(name)
     if skill is None and find(host.agent, name) is None:
-        raise Refused(f"There is no skill {name!r}; there are {', '.join(sorted(reachable))}.")
+        raise NotFound(f"There is no skill {name!r}; there are {', '.join(sorted(reachable))}.")
     if skill is None or (loading and skill not in offered(host.agent)):
-        raise Refused(f"The skill {name} is not for you to load: only a person can start it.")
+        raise NotAllowed(f"The skill {name} is not for you to load: only a person can start it.")
     return skill
 
 
@@ -115,35 +112,37 @@ def _load(host: Host, arguments: dict[str, Any]) -> str:
             sizes[name] = os.lstat(os.path.join(folder, name)).st_size
         except OSError:  # it is listed without a size; whoever reads it is told why not
             continue
-    return host.redact(page(skill, sizes))
+    return host.redact(plain(page(skill, sizes)))
 
 
 def _read(host: Host, arguments: dict[str, Any]) -> str:
     skill, name = _skill(host, arguments), arguments.get("file")
     if not isinstance(name, str) or not name:
-        raise Refused("Which file? Give one that load lists.")
+        raise NotFound("Which file? Give one that load lists.")
     offset = arguments.get("offset") or 0
     if not isinstance(offset, int) or offset < 0:
-        raise Refused("The offset is a number of bytes from the beginning: 0 or more.")
-    path = _inside(host, skill, name)
-    data, size = _bytes(path, name, offset)
-    end = offset + len(data)
-    text = _decoded(data, whole=end >= size, begun=offset > 0)
-    if text is None:
-        raise Refused(f"{name} is no text ({size:,} bytes). A script may be able to use it.")
+        raise NotFound("The offset is a number of bytes from the beginning: 0 or more.")
+    data, size = _bytes(_inside(host, skill, name), name, offset)
+    try:
+        text, used = _decoded(data, whole=offset + len(data) >= size, begun=offset > 0)
+    except UnicodeDecodeError:
+        raise NotFound(f"{name} is no text ({size:,} bytes). A script may be able to use it.") from None
+    if not text:
+        return f"{name} is empty." if size == 0 else f"{name} has {size:,} bytes: there is nothing at {offset:,}."
+    end = offset + used
     if end < size:
         text += f"\n[Cut here: bytes {offset:,} to {end:,} of {size:,}. Go on with offset {end}.]"
-    return host.redact(text) or f"{name} is empty."
+    return host.redact(plain(text))
 
 
-def _decoded(data: bytes, *, whole: bool, begun: bool) -> str | None:
-    """A piece of a text, without half a character at either end; None where it is no text."""
-    start = next((at for at in range(min(4, len(data))) if data[at] & 0xC0 != 0x80), 0) if begun else 0
-    try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(data[start:], final=whole)
-    except UnicodeDecodeError:
-        return None
-    return None if "\x00" in text else text
+def _decoded(data: bytes, *, whole: bool, begun: bool) -> tuple[str, int]:
+    """A piece of a text without half a character at either end, and how many bytes it is; a NUL is no text."""
+    start = next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), len(data[:4])) if begun else 0
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    text = decoder.decode(data[start:], final=whole)
+    if (at := data.find(b"\x00")) >= 0:
+        raise UnicodeDecodeError("utf-8", data, at, at + 1, "a NUL")
+    return text, len(data) - len(decoder.getstate()[0])
 
 
 def _bytes(path: str, name: str, offset: int) -> tuple[bytes, int]:
@@ -151,13 +150,14 @@ def _bytes(path: str, name: str, offset: int) -> tuple[bytes, int]:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise Refused(f"{name} cannot be read: {error.strerror}.") from None
-    with os.fdopen(handle, "rb") as file:
-        about = os.fstat(file.fileno())
+        raise NotFound(f"{name} cannot be read: {error.strerror}.") from None
+    try:
+        about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode):
-            raise Refused(f"{name} is no file that can be read.")
-        file.seek(min(offset, about.st_size))
-        return file.read(MAX_READ), about.st_size
+            raise NotFound(f"{name} is no file that can be read.")
+        return os.pread(handle, MAX_READ, min(offset, about.st_size)), about.st_size
+    finally:
+        os.close(handle)
 
 
 # --- run ---------------------------------------------------------------------------------------------------
@@ -167,33 +167,29 @@ def _why_not(host: Host) -> str | None:
     """Why no script may run here; None where one may."""
     trust, abilities = host.agent.trust, host.agent.abilities
     if trust is not None and trust.exec == "none":
-        return "the agent's trust says exec: none"
+        return "Scripts of skills do not run here: the agent's trust says exec: none."
     if abilities is not None and ("sh" in abilities.deny or not {"*", "sh"} & set(abilities.allow)):
-        return "the agent is not allowed to run commands (sh)"
-    if host.sandbox is None:
-        return "nothing can be run on this machine without a sandbox"
-    return None
+        return "Scripts of skills do not run here: the agent is not allowed to run commands (sh)."
+    return NO_SANDBOX if host.sandbox is None else None
 
 
-async def _run(host: Host, arguments: dict[str, Any]) -> ToolAnswer:
+async def _run(host: Host, arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
     skill = _skill(host, arguments)
     why = _why_not(host)
-    if why is not None or host.sandbox is None:
-        raise Refused(f"Scripts of skills do not run here: {why}.")
+    if why is not None:
+        raise NotAllowed(why)
     script = arguments.get("script")
     if not isinstance(script, str) or not script:
-        raise Refused("Which script? Give one that load lists.")
+        raise NotFound("Which script? Give one that load lists.")
     args, given = arguments.get("args") or [], arguments.get("input")
     if not isinstance(args, list) or not all(isinstance(each, str) and "\x00" not in each for each in args):
-        raise Refused("The arguments are not as they should be: args is a list of texts.")
-    path = _inside(host, skill, f"scripts/{script.removeprefix('scripts/')}")
+        raise NotFound("The arguments are not as they should be: args is a list of texts.")
+    path = _inside(host, skill, script if script.startswith(("scripts/", "/")) else f"scripts/{script}")
     argv = [*_starter(path, script), *args]
-    box = replace(host.box, readable=(*host.box.readable, _folder(host, skill)))
-    try:
-        ended = await host.sandbox.run(argv, box, stdin=b"" if given is None else json.dumps(given).encode())
-    except OSError as error:
-        raise Refused(f"{script} cannot be started: {error.strerror or error}.") from None
-    return ToolAnswer(ended.ending == "exited" and ended.code == 0, host.redact(_outcome(script, ended, box)))
+    box = bounded(host.box, min(host.box.limits.seconds, TIMEOUT_SECONDS))
+    box = replace(box, readable=(*box.readable, _folder(host, skill)))
+    stdin = b"" if given is None else json.dumps(given).encode()
+    return await execute(host, argv, box, scene, script, stdin)
 
 
 def _starter(path: str, script: str) -> list[str]:
@@ -204,32 +200,8 @@ def _starter(path: str, script: str) -> list[str]:
     words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
     program = next((os.path.basename(w) for w in words if os.path.basename(w) != "env" and not w.startswith("-")), "")
     if program.rstrip("0123456789.") not in _INTERPRETERS and program not in _INTERPRETERS:
-        raise Refused(f"{script} is not executable. Its owner can mend that: chmod +x {path}")
+        raise NotAllowed(f"{script} is not executable. Its owner can mend that: chmod +x {path}")
     return [*words, path]
-
-
-def _outcome(script: str, ended: Ended, box: Box) -> str:
-    """What a script printed, and how it ended where that is worth a word."""
-    text = ended.output.decode("utf-8", "replace")
-    if ended.size > len(ended.output):
-        text += f"\n[Cut: {ended.size:,} bytes in all, of which the first and the last are shown.]"
-    match ended.ending:
-        case "timeout":
-            how = f"{script} took longer than {box.limits.seconds:g} s and was ended."
-        case "signalled":
-            how = f"{script} was ended by {_signal(ended.code)}."
-        case "processes":
-            how = f"{script} started more processes than it may and was ended."
-        case "exited":
-            how = "" if ended.code == 0 and text else f"{script} ended with {ended.code}."
-    return "\n".join(each for each in (text.rstrip("\n"), f"[{how}]" if how and text else how) if each)
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 # --- where a skill is --------------------------------------------------------------------------------------
@@ -245,11 +217,11 @@ def _inside(host: Host, skill: Skill, name: str) -> str:
     folder, own = _folder(host, skill), os.path.basename(skill.path)
     parts = name.split("/")
     if os.path.isabs(name) or ".." in parts or "\x00" in name or (own != _PAGE and name != own):
-        raise Refused(f"{name!r} is not inside the skill {skill.name}.")
+        raise NotAllowed(f"{name!r} is not inside the skill {skill.name}.")
     path = os.path.realpath(os.path.join(folder, *parts))
     if not path.startswith(f"{folder.rstrip('/')}/"):
-        raise Refused(f"{name!r} is not inside the skill {skill.name}.")
+        raise NotAllowed(f"{name!r} is not inside the skill {skill.name}.")
     if not os.path.lexists(path):
         listed = ", ".join(skill.files[:20]) or "none"
-        raise Refused(f"The skill {skill.name} has no file {name!r}; there are: {listed}.")
+        raise NotFound(f"The skill {skill.name} has no file {name!r}; there are: {listed}.")
     return path

@@ -3,11 +3,10 @@
 #
 # Usage: run.sh [DAYS]   default 7
 #
-# Reads $AGENDA_FILE, or agenda.txt in the folder of the agent. Changes nothing.
+# Reads agenda.txt in the folder the tool works in. Changes nothing.
 set -euo pipefail
 
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-agenda=${AGENDA_FILE:-$here/../../agenda.txt}
+agenda=agenda.txt
 days=${1:-7}
 
 if [[ ! $days =~ ^[0-9]{1,5}$ ]]; then

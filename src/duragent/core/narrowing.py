@@ -1,0 +1,124 @@
+"""What narrows an agent before any rule is asked: its trust, its abilities, and the skill it works under.
+
+All three only ever forbid. Each gives the text of what forbade it with a reason for a person, or None. Knows the
+three shapes, not the tiers of policy files.
+"""
+
+import posixpath
+import re
+from collections.abc import Collection
+
+from msgspec import Struct
+
+from duragent.agent import Abilities, Skill, Trust
+from duragent.core.lines import Line, covers, is_free, readable
+from duragent.core.patterns import Rule, compile_rule, escape
+
+_ENTRY = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.DOTALL)
+_ALWAYS = ("skill", "tool_help")
+
+
+class Barred(Struct, frozen=True):
+    """What forbids a call, and where that was written (a key of the agent's origins)."""
+
+    rule: str
+    key: str = ""
+    why: str = ""
+
+
+def barred_by_trust(trust: Trust, kind: str, needs: Collection[str]) -> Barred | None:
+    if trust.exec == "none" and (kind in ("cli", "script") or "sh" in needs):
+        return Barred("trust.exec: none", "trust.exec")
+    if trust.network == "none" and "network" in needs:
+        return Barred("trust.network: none", "trust.network")
+    if trust.filesystem == "none" and "fs" in needs:
+        return Barred("trust.filesystem: none", "trust.filesystem")
+    return None
+
+
+def barred_by_abilities(abilities: Abilities, needs: Collection[str], line: Line | None) -> Barred | None:
+    for need in sorted(needs):
+        if need in abilities.deny:
+            return Barred(f"abilities: deny {need}", "abilities.deny")
+        granted = "*" in abilities.allow or need in abilities.allow
+        if need == "sh":
+            if (found := _barred_programs(abilities, line, granted)) is not None:
+                return found
+        elif not granted:
+            return Barred(f"abilities: no {need}", "abilities.allow")
+    return None
+
+
+def _barred_programs(abilities: Abilities, line: Line | None, granted: bool) -> Barred | None:
+    """Single programs: `sh:git` in allow or deny."""
+    allowed = {each[3:] for each in abilities.allow if each.startswith("sh:")}
+    denied = {each[3:] for each in abilities.deny if each.startswith("sh:")}
+    if not granted and not allowed:
+        return Barred("abilities: no sh", "abilities.allow")
+    if granted and not denied:
+        return None
+    if line is None:
+        return None if granted else Barred("abilities: no sh", "abilities.allow")
+    for command in line.commands:
+        name = posixpath.basename(command.program).lower()
+        if name in denied:
+            return Barred(f"abilities: deny sh:{name}", "abilities.deny")
+        if not granted and command.words and not is_free(command) and command.program not in allowed:
+            shown = readable(command.program)
+            return Barred(f"abilities: no sh:{shown}", "abilities.allow", f"`{shown}` is none of its programs")
+    if line.doubts:
+        why = f"this line cannot be read with certainty: {line.doubts[0]}"
+        return Barred("abilities: single programs only", "abilities.deny" if granted else "abilities.allow", why)
+    return None
+
+
+class Narrowed:
+    """The tools a skill may use while it is active."""
+
+    def __init__(self, skill: Skill) -> None:
+        self.skill = skill
+        self.names: set[str] = set()
+        self.lines: list[Rule] = []
+        self.details: list[tuple[str, Rule]] = []
+        for entry in skill.allowed_tools or ():
+            found = _ENTRY.fullmatch(entry.strip())
+            if found is None:
+                continue
+            name, inner = found[1].lower(), found[2]
+            if inner is None or inner.strip() in ("", "*"):
+                self.names.add(name)
+            elif name == "bash":
+                self.lines += _rules(inner.strip())
+            else:
+                self.details += [(name, rule) for rule in _rules(inner.strip())]
+
+    def bars(self, names: Collection[str], subjects: tuple[str, ...], line: Line | None) -> Barred | None:
+        """Why a call of the tool of these names is outside the skill. A detail may speak of `subjects`."""
+        names = {name.lower() for name in names if name}
+        if names & self.names or names.intersection(_ALWAYS):
+            return None
+        allowed = ", ".join(self.skill.allowed_tools or ()) or "no tools"
+        bar = Barred(f"skill {self.skill.name} allows only {allowed}", "")
+        if line is not None:
+            return self._bars_line(bar, line, "bash" in self.names)
+        fits = any(name in names and any(map(rule.matches, subjects)) for name, rule in self.details)
+        return None if fits else bar
+
+    def _bars_line(self, bar: Barred, line: Line, free: bool) -> Barred | None:
+        if free:
+            return None
+        if not self.lines or line.doubts or not line.commands:
+            why = f"this line cannot be read with certainty: {line.doubts[0]}" if self.lines and line.doubts else ""
+            return Barred(bar.rule, why=why)
+        for command in line.commands:
+            if not is_free(command) and not any(covers(rule, command) for rule in self.lines):
+                text = readable(command.source or " ".join(command.words))
+                return Barred(bar.rule, why=f"`{text}` is not among them")
+        return None
+
+
+def _rules(inner: str) -> list[Rule]:
+    """`git:*` means git with anything after it; everything else is a pattern."""
+    if inner.endswith(":*"):
+        return [compile_rule(f"bash:{escape(inner[:-2])}"), compile_rule(f"bash:{escape(inner[:-2])} *")]
+    return [compile_rule(f"bash:{inner}")]

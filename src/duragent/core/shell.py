@@ -1,0 +1,355 @@
+"""What a shell line really runs: every simple command at any depth, every redirection, and every doubt.
+
+Two readers must agree. The grammar (tree-sitter-bash) gives the structure; words are unquoted here, from the bytes,
+and whatever stands between two nodes must be blank. Where the two differ, where the grammar is not sure, and where
+bash itself decides only when it runs, the line is in doubt: doubts are never allowed by a rule with a star.
+
+Knows bash, not rules. A kind of node that is not named here is a doubt; to read one more, name it.
+"""
+
+import re
+
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
+
+from duragent.core.lines import SPLIT, UNKNOWN, Line, Simple, readable
+from duragent.core.words import EXPANDING, GROUPS, PLAIN, REDIRECTS, Found, Words, span
+from duragent.core.wrappers import RESERVED, inside
+
+LONGEST = 16_384
+DEEPEST = 40
+MOST_SCRIPTS = 20
+_INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+_APART = re.compile(rb"(?:\\\n)*[ \t\n](?:[ \t\n]|\\\n)*")
+_WORDS = EXPANDING | {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "brace_expression"}
+_SAFE_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+_NAMES_THAT_MATTER = frozenset(("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "histchars"))
+_TOKENS = frozenset(
+    (
+        ";",
+        "&",
+        "&&",
+        "||",
+        "|",
+        "|&",
+        ";;",
+        ";&",
+        ";;&",
+        "(",
+        ")",
+        "{",
+        "}",
+        "!",
+        "\n",
+        "do",
+        "done",
+        "if",
+        "then",
+        "fi",
+    )
+    + ("elif", "else", "while", "until", "for", "select", "in", "case", "esac", "$(", "`", "<(", ">(")
+)
+_parser = Parser(Language(tree_sitter_bash.language()))
+
+
+def read(line: str) -> Line:
+    """All that a line runs."""
+    if why := _unprintable(line):
+        return Line(doubts=(why,))
+    reader = _Reader()
+    reader.script(line)
+    return Line(tuple(reader.commands), tuple(reader.redirects), tuple(reader.doubts), reader.moves)
+
+
+def _unprintable(line: str) -> str:
+    if len(line) > LONGEST:
+        return f"it is longer than {LONGEST} letters"
+    if line.isascii() and line.isprintable():
+        return ""
+    for letter in line:
+        if (not letter.isprintable() and letter not in "\n\t") or letter in _INVISIBLE:
+            return f"it holds a letter that cannot be seen (U+{ord(letter):04X})"
+    return ""
+
+
+class _Reader(Found):
+    """Collects over one line and all scripts inside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commands: list[Simple] = []
+        self.moves = False
+        self.scripts = 0
+
+    def script(self, text: str) -> None:
+        self.scripts += 1
+        if self.scripts > MOST_SCRIPTS:
+            self.doubt("it holds too many scripts inside scripts")
+            return
+        data = text.encode()
+        root = _parser.parse(data).root_node
+        if root.has_error:
+            self.doubt("it is not a whole and plain shell line")
+        _Walk(self, data).group(root, 0, len(data))
+
+    def command(self, command: Simple, inputs: tuple[str, ...] | None, depth: int) -> None:
+        """Note a command and what it starts."""
+        self.commands.append(command)
+        program = command.program
+        if not program and command.words:
+            self.doubt("a program has no name")
+        if UNKNOWN in program or SPLIT in program:
+            self.doubt("which program runs is only known when it runs")
+        elif not program.isascii():
+            self.doubt(f"the name of the program {program!r} is not plain")
+        elif program in RESERVED:
+            self.doubt(f"`{program}` stands where a program should")
+        elif program.startswith("~") or "=" in program:
+            self.doubt(f"`{readable(program)}` is no plain name of a program")
+        if program in ("cd", "pushd", "popd"):
+            self.moves = True
+        if depth > DEEPEST:
+            self.doubt("it is nested too deeply")
+            return
+        found = inside(command, inputs)
+        for why in found.doubts:
+            self.doubt(why)
+        for each in found.commands:
+            self.command(each, None, depth + 1)
+        for text in found.scripts:
+            if why := _unprintable(text):
+                self.doubt(why)
+            else:
+                self.script(text)
+
+
+class _Walk(Words):
+    """One text and the grammar's view of it, statement by statement."""
+
+    def __init__(self, reader: _Reader, data: bytes) -> None:
+        super().__init__(reader, data)
+        self.reader = reader
+
+    def group(self, node: Node, start: int, end: int) -> None:
+        """Statements and the words between them."""
+        reader = self.reader
+        reader.depth += 1
+        if reader.depth > DEEPEST:
+            reader.depth -= 1
+            self.doubt("it is nested too deeply")
+            return
+        at = start
+        for child in node.children:
+            self.blank(at, child.start_byte)
+            at = child.end_byte
+            self.part(child, node.type)
+        self.blank(at, end)
+        reader.depth -= 1
+
+    def part(self, node: Node, around: str) -> None:
+        kind = node.type
+        if kind == "command":
+            self.command(node, ())
+        elif not node.is_named:
+            self.token(node)
+        elif kind == "redirected_statement":
+            self.redirected(node)
+        elif kind == "compound_statement" and self.data.startswith(b"((", node.start_byte):
+            self.arithmetic(node)
+        elif kind in GROUPS:
+            self.group(node, node.start_byte, node.end_byte)
+        elif kind in ("variable_assignment", "variable_assignments"):
+            self.assignments(node)
+        elif kind in ("declaration_command", "unset_command"):
+            self.declaration(node)
+        elif kind == "test_command":
+            self.test(node)
+        elif kind in REDIRECTS:
+            self.redirect(node)
+        elif kind == "comment":
+            self.comment(node)
+        elif kind == "variable_name" and around == "for_statement":
+            self.loop_name(node)
+        elif kind in _WORDS and around in ("for_statement", "case_statement", "case_item"):
+            self.word(node)
+        elif kind == "extglob_pattern" and around == "case_item" and PLAIN.fullmatch(self.data, *span(node)):
+            pass
+        else:
+            self.doubt(f"a part of it is not read here ({kind.replace('_', ' ')})")
+            self.unread(node)
+
+    def unread(self, node: Node) -> None:
+        """Deny rules still see the commands in what is not understood."""
+        self.reader.depth += 1
+        if self.reader.depth <= DEEPEST:
+            for child in node.children:
+                if child.type == "command":
+                    self.command(child, ())
+                else:
+                    self.unread(child)
+        self.reader.depth -= 1
+
+    def token(self, node: Node) -> None:
+        text = self.text(node)
+        if text not in _TOKENS or (text == "{" and not self.data[node.end_byte : node.end_byte + 1].isspace()):
+            self.doubt("parts of it are not understood")
+
+    def comment(self, node: Node) -> None:
+        before = self.data[node.start_byte - 1 : node.start_byte]
+        if (before and before not in b" \t\n;&|(") or b"\n" in self.data[node.start_byte : node.end_byte]:
+            self.doubt("where a comment begins is not certain")
+
+    def loop_name(self, node: Node) -> None:
+        name = self.text(node)
+        if not _SAFE_NAME.fullmatch(name) or name in _NAMES_THAT_MATTER:
+            self.reader.commands.append(Simple((), (name,), (f"{name}={UNKNOWN}",)))
+
+    def redirected(self, node: Node) -> None:
+        """A statement with its redirections."""
+        body, redirects, at = None, [], node.start_byte
+        for child in node.children:
+            self.blank(at, child.start_byte)
+            at = child.end_byte
+            if child.type in REDIRECTS:
+                redirects.append(child)
+            elif body is None and child.is_named:
+                body = child
+            else:
+                self.doubt("parts of it are not understood")
+        if body is not None and body.type == "command":
+            self.command(body, tuple(redirects))
+            return
+        if body is not None:
+            self.part(body, "redirected_statement")
+        for each in redirects:
+            self.redirect(each)
+
+    def command(self, node: Node, redirects: tuple[Node, ...]) -> None:
+        words: list[str] = []
+        names: list[str] = []
+        assigned: list[str] = []
+        inputs: list[str] | None = []
+        at, first, last = -1, -1, node.start_byte
+        for child in (*node.children, *redirects):
+            start, kind = child.start_byte, child.type
+            if at >= 0:
+                self.apart(at, start, kind in REDIRECTS)
+            at = child.end_byte
+            if kind in REDIRECTS:
+                text = self.redirect(child)
+                inputs = None if text is None or inputs is None else [*inputs, *text]
+                continue
+            if kind == "variable_assignment":
+                self.assign(child, names, assigned)
+            elif kind == "command_name" and child.child_count == 1:
+                words.append(self.program(child.children[0]))
+            elif kind in _WORDS:
+                words.append(self.word(child))
+            else:
+                self.doubt(f"a word of it is not read here ({kind.replace('_', ' ')})")
+                words.append(SPLIT)
+                self.unread(child)
+            first, last = start if first < 0 else first, child.end_byte
+        source = self.data[first:last].decode("utf-8", "replace") if first >= 0 else ""
+        found = Simple(tuple(words), tuple(names), tuple(assigned), source)
+        self.reader.command(found, tuple(inputs) if inputs else None, 0)
+
+    def apart(self, start: int, end: int, redirect: bool) -> None:
+        """Two words touch only where the second is a redirection that begins with its sign."""
+        if redirect and self.data[end : end + 1] in (b"<", b">", b"&"):
+            self.blank(start, end)
+        elif not _APART.fullmatch(self.data, start, end):
+            self.doubt("where one word ends and the next begins is not certain")
+
+    def program(self, node: Node) -> str:
+        raw = self.data[node.start_byte : node.end_byte]
+        if raw.decode("utf-8", "replace") in RESERVED or raw[:1] == b"#":
+            self.doubt(f"`{raw.decode('utf-8', 'replace')}` stands where a program should")
+        return self.word(node)
+
+    def assignments(self, node: Node) -> None:
+        """Variables that are set and stay."""
+        names: list[str] = []
+        assigned: list[str] = []
+        for child in [node] if node.type == "variable_assignment" else node.children:
+            if child.type == "variable_assignment":
+                self.assign(child, names, assigned)
+            else:
+                self.doubt("parts of it are not understood")
+        self.reader.commands.append(Simple((), tuple(names), tuple(assigned), self.text(node)))
+
+    def assign(self, node: Node, names: list[str], assigned: list[str]) -> None:
+        children = node.children
+        if not children or children[0].type != "variable_name" or len(children) not in (2, 3):
+            self.doubt("an assignment is not read with certainty")
+            self.unread(node)
+            names.append(self.text(node).partition("=")[0])
+            assigned.append(SPLIT)
+            return
+        name, operator = self.text(children[0]), self.text(children[1])
+        value = ""
+        if len(children) == 3 and children[2].type in _WORDS:
+            value = self.word(children[2])
+        elif len(children) == 3:
+            self.doubt("an assignment is not read with certainty")
+            self.unread(children[2])
+        if any(one.end_byte != two.start_byte for one, two in zip(children, children[1:], strict=False)):
+            self.doubt("an assignment is not read with certainty")
+        names.append(name)
+        assigned.append(f"{name}{operator}{value}")
+
+    def declaration(self, node: Node) -> None:
+        """export, declare, local, readonly, typeset, unset."""
+        words: list[str] = []
+        names: list[str] = []
+        at = -1
+        for child in node.children:
+            if at >= 0:
+                self.apart(at, child.start_byte, False)
+            at = child.end_byte
+            if child.type == "variable_assignment":
+                assigned: list[str] = []
+                self.assign(child, names, assigned)
+                words += assigned
+            elif child.type in _WORDS or child.type == "variable_name" or not child.is_named:
+                word = self.word(child)
+                words.append(word)
+                if len(words) > 1 and not word.startswith("-"):
+                    names.append(word)
+            else:
+                self.doubt("a declaration is not read with certainty")
+                self.unread(child)
+        if any(word.startswith("-") and "f" in word for word in words):
+            self.doubt("functions are not followed")
+        self.reader.command(Simple(tuple(words), tuple(names), (), self.text(node)), None, 0)
+
+    def test(self, node: Node) -> None:
+        """`[ … ]` and `[[ … ]]`: what they expand is read; operators that evaluate names are a doubt."""
+        double = self.data.startswith(b"[[", node.start_byte)
+        words: list[str] = []
+        self.test_words(node, words)
+        evaluated = {"-v", "-R"} | ({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"} if double else set())
+        if evaluated.intersection(words) or (not double and any(SPLIT in word for word in words)):
+            self.doubt("a test of names or numbers can run programs")
+
+    def test_words(self, node: Node, words: list[str]) -> None:
+        self.reader.depth += 1
+        at = node.start_byte
+        for child in node.children if self.reader.depth <= DEEPEST else []:
+            self.blank(at, child.start_byte)
+            at = child.end_byte
+            if child.type in _WORDS:
+                words.append(self.word(child))
+            elif child.type in ("test_operator", "regex"):
+                text = self.text(child)
+                words.append(text)
+                if child.type == "regex" and re.search(r"[$`\\'\"]", text):
+                    self.doubt("a pattern is not read with certainty")
+            elif child.child_count:
+                self.test_words(child, words)
+            elif child.is_named:
+                self.doubt("a test is not read with certainty")
+        self.blank(at, node.end_byte)
+        if self.reader.depth > DEEPEST:
+            self.doubt("it is nested too deeply")
+        self.reader.depth -= 1

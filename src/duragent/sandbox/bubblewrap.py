@@ -1,0 +1,207 @@
+"""bubblewrap: a command in namespaces of its own, seeing the disk through mounts that leave out what is not its.
+
+The program `bwrap` builds the box: read-only root, a private /tmp, /run and /dev, homes and keys covered, only the
+box's own folders writable. What is protected in them is mounted read-only, and so is every folder on the way to it
+pinned in its place, since a folder that could be renamed could be replaced. Owns the list of mounts; the keeper
+starts and ends the command.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from duragent.core.addresses import is_public
+from duragent.sandbox import Box, Ending
+from duragent.sandbox.keeper import Order, rlimits
+from duragent.sandbox.places import check, homes, nearest, resolver, secrets, within
+from duragent.sandbox.placeholders import Placeholders, is_leftover
+from duragent.sandbox.proxy import Lookup, Proxy, lookup
+from duragent.sandbox.running import PRIVATE_HOME, PRIVATE_TMP, Runner
+from duragent.sandbox.seccomp import build
+
+Kind = Literal["hide", "fill", "look", "write"]
+_ARGUMENTS, _FILTER, _STATUS = 3, 4, 5  # the numbers of our files in bwrap
+_LAYERS = 2  # bwrap outside, bwrap as the first process inside
+_ALWAYS = (
+    *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
+)
+
+
+class Bubblewrap(Runner):
+    name = "bubblewrap"
+
+    def __init__(self, program: str, *, lookup: Lookup = lookup, public: Callable[[str], bool] = is_public) -> None:
+        super().__init__()
+        self._program, self._lookup, self._public = program, lookup, public
+        self._proxies: dict[tuple[str, ...], Proxy] = {}
+
+    async def prepare(self, argv: Sequence[str], box: Box) -> "_Boxed":
+        check(box)
+        _find(argv[0], box)
+        proxy = await self._proxy(box.hosts) if box.network == "hosts" else None
+        holders = Placeholders()
+        try:
+            mounts = list(_mounts(box, holders, proxy.shown if proxy else []))
+            inside = proxy.inside(argv, build(sockets=True)) if proxy else list(argv)
+            given = proxy.environment if proxy else {}
+            words = [*_ALWAYS, *([] if box.network == "all" else ["--unshare-net"]), *mounts]
+            words += ["--proc", "/proc", *_surroundings(box, given)]
+            return _Boxed(self._program, words, inside, box, holders, filtered=proxy is None)
+        except BaseException:
+            holders.close()
+            raise
+
+    async def close(self) -> None:
+        await super().close()
+        for proxy in self._proxies.values():
+            await proxy.close()
+        self._proxies.clear()
+
+    async def _proxy(self, hosts: tuple[str, ...]) -> Proxy:
+        if hosts not in self._proxies:
+            self._proxies[hosts] = await Proxy.open(hosts, lookup=self._lookup, public=self._public)
+        return self._proxies[hosts]
+
+
+class _Boxed:
+    """A command in its box, ready to start."""
+
+    def __init__(
+        self,
+        program: str,
+        words: Sequence[str],
+        argv: Sequence[str],
+        box: Box,
+        holders: Placeholders,
+        *,
+        filtered: bool,
+    ) -> None:
+        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        arguments = _memory("\0".join(words).encode("utf-8", "surrogateescape"))
+        rules = _memory(build(sockets=True) if filtered else b"")
+        self.files: tuple[int, ...] = (arguments, rules, writer)
+        self._reader, self._holders, self._argv = reader, holders, argv
+        line = [program, "--args", str(_ARGUMENTS), "--json-status-fd", str(_STATUS)]
+        line += ["--seccomp", str(_FILTER)] if filtered else []
+        self.order = Order([*line, "--", *argv], "/", {}, rlimits(box.limits), box.limits.processes, skipped=_LAYERS)
+
+    def verdict(self, ending: Ending, code: int) -> tuple[Ending, int]:
+        if ending == "signalled":
+            return ending, code
+        if not self._was_started():
+            raise OSError(f"{self._argv[0]} could not be started in its box")
+        return ("signalled", code - 128) if 128 < code < 160 else ("exited", code)
+
+    def close(self) -> bytes:
+        for file in (*self.files, self._reader):
+            if file >= 0:
+                os.close(file)
+        self.files, self._reader = (), -1
+        self._holders.close()
+        return b""
+
+    def _was_started(self) -> bool:
+        """bwrap tells an exit code only of a program that it really executed."""
+        try:
+            said = os.read(self._reader, 65_536)
+        except OSError:
+            return False
+        return any("exit-code" in json.loads(line) for line in said.splitlines() if line.strip())
+
+
+def _memory(data: bytes) -> int:
+    handle = os.memfd_create("box", os.MFD_CLOEXEC)
+    with open(handle, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(handle, 0, os.SEEK_SET)
+    return handle
+
+
+def _surroundings(box: Box, given: Mapping[str, str]) -> Iterator[str]:
+    for name, value in {**box.environment, **given}.items():
+        yield from ("--setenv", name, value)
+    yield from ("--chdir", box.cwd)
+
+
+def _find(name: str, box: Box) -> None:
+    """Say that a program is missing or cannot run before a box is built for it."""
+    if "/" in name:
+        candidates = [os.path.join(box.cwd, name)]
+    else:
+        folders = box.environment.get("PATH", os.defpath).split(":")
+        candidates = [os.path.join(box.cwd, folder, name) for folder in folders]
+    there = [path for path in candidates if os.path.isfile(path)]
+    if not there and not within(candidates[0], PRIVATE_TMP):
+        raise FileNotFoundError(2, os.strerror(2), name)
+    if there and not any(os.access(path, os.X_OK) for path in there):
+        raise PermissionError(13, os.strerror(13), name)
+
+
+# --- mounts -------------------------------------------------------------------------------------------------
+
+
+def _mounts(box: Box, holders: Placeholders, shown: Sequence[str]) -> Iterator[str]:
+    """All mounts, from the outermost to the innermost, so that the innermost decides."""
+    yield from ("--bind" if box.whole_disk else "--ro-bind", "/", "/")
+    yield from ("--dev", "/dev")
+    marks = _marks(box)
+    marks |= dict.fromkeys(shown, "look")
+    _protect(box, marks, holders)
+    sealed = ["/dev"]
+    for path, kind in sorted(marks.items(), key=lambda mark: (mark[0].count("/"), mark[0])):
+        if kind == "hide" and not _is_folder(path):
+            yield from ("--ro-bind", "/dev/null", path)
+        elif kind == "hide":
+            yield from ("--tmpfs", path)
+            sealed.append(path)
+        elif kind == "fill":
+            yield from ("--size", str(box.limits.tmp_bytes), "--tmpfs", path)
+        else:
+            yield from ("--bind" if kind == "write" else "--ro-bind", path, path)
+    yield from ("--dir", PRIVATE_HOME)
+    for path in sealed:
+        yield from ("--remount-ro", path)
+
+
+def _marks(box: Box) -> dict[str, Kind]:
+    marks: dict[str, Kind] = {"/dev/shm": "fill"}
+    if not box.whole_disk:
+        marks |= dict.fromkeys((PRIVATE_TMP, *(["/var/tmp"] if os.path.isdir("/var/tmp") else [])), "fill")
+        marks |= dict.fromkeys([path for path in ("/run", *homes(), *secrets()) if os.path.exists(path)], "hide")
+        if box.network == "all" and resolver():
+            marks[resolver()] = "look"
+    marks |= dict.fromkeys(box.readable, "look")
+    marks |= dict.fromkeys(box.writable, "write")
+    marks |= dict.fromkeys((path for path in box.hidden if os.path.exists(path)), "hide")
+    return marks
+
+
+def _protect(box: Box, marks: dict[str, Kind], holders: Placeholders) -> None:
+    """Mark what is protected, and pin every folder that leads to it."""
+    roots = [*marks, *(["/"] if box.whole_disk else [])]
+    endangered = [path for path in box.protected if _is_writable(nearest(path, roots), marks, box)]
+    missing = [path for path in endangered if not os.path.lexists(path) or is_leftover(path)]
+    kept = [*(path for path in endangered if path not in missing), *holders.make(missing)]
+    for path in kept:
+        root = nearest(path, roots)
+        if root != path and marks.get(root, "write") != "write":
+            continue
+        marks[path] = "look"
+        pinned = os.path.dirname(path)
+        while len(pinned) > len(root) and within(pinned, root):
+            marks.setdefault(pinned, "write")
+            pinned = os.path.dirname(pinned)
+
+
+def _is_writable(root: str, marks: Mapping[str, Kind], box: Box) -> bool:
+    return root != "" and marks.get(root, "write" if box.whole_disk else "look") == "write"
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,281 @@
+"""How every backend runs a command: its output in bounded memory, its time, its end.
+
+A backend is one function, `prepare`, that turns a command and a box into an order for the keeper and says what has
+to be tidied up afterwards. Everything else is here: standard input, output with its head and its tail kept, the time
+limit, and cancellation that returns only when nothing of the command is left.
+"""
+
+import asyncio
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from duragent.sandbox import Box, Ended, Ending
+from duragent.sandbox.keeper import Command, Keeper, Order
+
+_CHUNK = 65_536
+_DRAIN_SECONDS = 2.0  # for output that somebody outside of the command keeps open
+PRIVATE_TMP, PRIVATE_HOME = "/tmp", "/tmp/home"
+"""What a box calls the folder of its own that each command gets, and the home in it."""
+
+
+class Prepared(Protocol):
+    """A command that is ready to start."""
+
+    order: Order
+    files: Sequence[int]  # beyond the standard three
+
+    def verdict(self, ending: Ending, code: int) -> tuple[Ending, int]:
+        """How the program ended, told from how the order ended. Raises `OSError` where it never started."""
+
+    def close(self) -> bytes:
+        """Tidy up; called once, when nothing runs any more. What it returns is added to the output."""
+
+
+class Plain:
+    """What is tidied up in the simplest case: the private folder and our copies of the files."""
+
+    def __init__(self, order: Order, *, private: str = "", files: Sequence[int] = ()) -> None:
+        self.order, self.files, self.private = order, files, private
+
+    def verdict(self, ending: Ending, code: int) -> tuple[Ending, int]:
+        return ending, code
+
+    def close(self) -> bytes:
+        for file in self.files:
+            os.close(file)
+        self.files = ()
+        if self.private:
+            remove(self.private)
+        return b""
+
+
+class Runner:
+    """What all backends share. A backend gives itself a name and says how it prepares a command."""
+
+    name = ""
+
+    def __init__(self) -> None:
+        self._keeper = Keeper()
+
+    async def prepare(self, argv: Sequence[str], box: Box) -> Prepared:
+        raise NotImplementedError
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        box: Box,
+        *,
+        stdin: bytes = b"",
+        heard: Callable[[bytes], None] | None = None,
+    ) -> Ended:
+        began = time.monotonic()
+        prepared = await self.prepare(argv, box)
+        output = Output(box.limits.output_bytes, heard)
+        try:
+            with _Standard(stdin) as files:
+                command = await self._keeper.start(prepared.order, [*files.given, *prepared.files])
+                files.close_given()
+                output.listen(files.take_reader())
+            ending, code = await _wait(command, box.limits.seconds)
+            await output.finish()
+            if ending not in ("timeout", "processes"):
+                ending, code = prepared.verdict(ending, code)
+        except OSError as error:
+            raise _explained(error, output) from error
+        finally:
+            output.stop()
+            remarks = prepared.close()
+        output.add(remarks)
+        return Ended(ending, code, output.kept(), output.size, time.monotonic() - began)
+
+    async def start(self, argv: Sequence[str], box: Box, *, stdin: int, stdout: int, stderr: int) -> "Running":
+        prepared = await self.prepare(argv, box)
+        try:
+            command = await self._keeper.start(prepared.order, [stdin, stdout, stderr, *prepared.files])
+        except BaseException:
+            prepared.close()
+            raise
+        return Running(command, prepared)
+
+    async def close(self) -> None:
+        await self._keeper.close()
+
+
+class Running:
+    """A command that runs on by itself."""
+
+    def __init__(self, command: Command, prepared: Prepared) -> None:
+        self.pid = command.pid
+        self._command, self._prepared = command, prepared
+        command.ended.add_done_callback(lambda _: prepared.close())
+
+    async def wait(self) -> tuple[Ending, int]:
+        ending, code = await asyncio.shield(self._command.ended)
+        return (ending, code) if ending == "processes" else self._prepared.verdict(ending, code)
+
+    async def kill(self, grace_seconds: float = 5.0) -> None:
+        self._command.tell(b"T")
+        await asyncio.wait([self._command.ended], timeout=grace_seconds)
+        await _end(self._command)
+
+
+async def _wait(command: Command, seconds: float) -> tuple[Ending, int]:
+    try:
+        done, _ = await asyncio.wait([command.ended], timeout=seconds)
+    except asyncio.CancelledError:
+        await _end(command)
+        raise
+    if done:
+        return await command.ended
+    await _end(command)
+    return "timeout", 9
+
+
+async def _end(command: Command) -> None:
+    """Kill, and come back when it is true. A second cancellation must not leave anything half ended."""
+    command.tell(b"K")
+    cancelled: asyncio.CancelledError | None = None
+    while not command.ended.done():
+        try:
+            await asyncio.wait([command.ended])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+def _explained(error: OSError, output: "Output") -> OSError:
+    said = output.kept().decode("utf-8", "replace").strip()
+    if error.errno is None and said:
+        return OSError(f"{error}: {said}")
+    return error
+
+
+class Output:
+    """What a command prints: all of it is heard, its beginning and its end are kept."""
+
+    def __init__(self, most: int, heard: Callable[[bytes], None] | None) -> None:
+        self.size = 0
+        self._head, self._tail = bytearray(), bytearray()
+        self._first, self._last = most - most // 2, most // 2
+        self._heard = heard
+        self._reader = -1
+        self._ended: asyncio.Future[None] | None = None
+
+    def add(self, data: bytes) -> None:
+        if not data:
+            return
+        self.size += len(data)
+        if self._heard is not None:
+            self._heard(data)
+        room = self._first - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:] if room > 0 else data
+        if len(self._tail) > 2 * self._last + _CHUNK:  # now and then, so that no byte is moved often
+            del self._tail[: len(self._tail) - self._last]
+
+    def kept(self) -> bytes:
+        return bytes(self._head + (self._tail[-self._last :] if self._last else b""))
+
+    def listen(self, reader: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._reader, self._ended = reader, loop.create_future()
+        loop.add_reader(reader, self._read)
+
+    async def finish(self) -> None:
+        """Until the last byte. Nothing of the command lives any more, so that this is not a matter of time."""
+        if self._ended is not None:
+            await asyncio.wait([self._ended], timeout=_DRAIN_SECONDS)
+
+    def stop(self) -> None:
+        if self._reader >= 0:
+            asyncio.get_running_loop().remove_reader(self._reader)
+            os.close(self._reader)
+            self._reader = -1
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._reader, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self.add(data)
+        else:
+            self.stop()
+            if self._ended is not None and not self._ended.done():
+                self._ended.set_result(None)
+
+
+class _Standard:
+    """The standard files of a command: what it is given to read, and one pipe for all it prints."""
+
+    def __init__(self, stdin: bytes) -> None:
+        if stdin:
+            source = os.memfd_create("stdin", os.MFD_CLOEXEC)
+            with open(source, "wb", closefd=False) as file:
+                file.write(stdin)
+            os.lseek(source, 0, os.SEEK_SET)
+        else:
+            source = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._reader, writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._reader, False)
+        self._own = [source, writer]
+        self.given = [source, writer, writer]
+
+    def close_given(self) -> None:
+        for file in self._own:
+            os.close(file)
+        self._own = []
+
+    def take_reader(self) -> int:
+        reader, self._reader = self._reader, -1
+        return reader
+
+    def __enter__(self) -> "_Standard":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close_given()
+        if self._reader >= 0:
+            os.close(self._reader)
+
+
+# --- private folders ----------------------------------------------------------------------------------------
+
+
+def private_folder() -> str:
+    """A folder for one command alone, with a home in it."""
+    folder = tempfile.mkdtemp(prefix="duragent-")
+    os.mkdir(os.path.join(folder, "home"), 0o700)
+    return folder
+
+
+def moved(box: Box, folder: str) -> tuple[str, dict[str, str]]:
+    """The box's folder and environment, with what it calls /tmp being the private folder."""
+    home = os.path.join(folder, "home")
+    environment = dict(box.environment)
+    if environment.get("TMPDIR") == PRIVATE_TMP:
+        environment["TMPDIR"] = folder
+    if environment.get("HOME") == PRIVATE_HOME:
+        environment["HOME"] = home
+    return {PRIVATE_TMP: folder, PRIVATE_HOME: home}.get(box.cwd, box.cwd), environment
+
+
+def remove(folder: str) -> None:
+    """Take a private folder away, whatever a command did to its permissions."""
+    with suppress(OSError):
+        os.rmdir(os.path.join(folder, "home"))
+        os.rmdir(folder)
+        return
+    for path, _, _ in os.walk(folder, topdown=True):
+        with suppress(OSError):
+            os.chmod(path, stat.S_IRWXU)
+    shutil.rmtree(folder, ignore_errors=True)

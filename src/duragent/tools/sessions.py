@@ -1,0 +1,110 @@
+"""The `session` tool: an agent looks at its other conversations in the same place.
+
+Owns what of a session another one may see. The same place is the same chat: a group never reads a direct
+conversation, and the owner's sessions (terminal, HTTP) see only each other. Sessions come from the runtime through
+`Host.door`; nothing here reads a log, and nothing here can change one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import encode
+
+from duragent.agent import Json
+from duragent.core.events import ToolAnswer
+from duragent.core.policy import ToolSpec
+from duragent.core.session import Session
+from duragent.tools import Scene, Tool
+from duragent.tools.host import Host
+
+LISTED = 10
+CHARACTERS = 500
+_DESCRIPTION = """\
+Your other sessions in this same chat (or, at the terminal, your other sessions there).
+list: the 10 newest that have not ended.
+read: the last `limit` messages of `session_id` (20), each cut at 500 characters."""
+_PARAMETERS: Mapping[str, Json] = {
+    "type": "object",
+    "properties": {
+        "action": {"enum": ["list", "read"]},
+        "session_id": {"type": "string", "maxLength": 200, "description": "read: which session, as `list` names it"},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 50, "description": "read: how many; 20 if left out"},
+    },
+    "required": ["action"],
+    "additionalProperties": False,
+}
+
+
+class Listed(Struct, frozen=True, omit_defaults=True):
+    """One line of `list`. `begins` is what was said first."""
+
+    session_id: str
+    status: str
+    created_at: str
+    updated_at: str
+    messages: int
+    begins: str
+    this: bool = False
+
+
+def make(host: Host) -> Tool:
+    """The tool of one agent."""
+
+    async def run(arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
+        if host.door is None:
+            return ToolAnswer(False, "There are no sessions to look at here.")
+        found = await host.door.siblings(host.agent.name)
+        near = [(session_id, each) for session_id, each in found if _same_place(each, scene)]
+        if arguments["action"] == "list":
+            return _list(near, scene)
+        return _read(near, arguments.get("session_id") or "", arguments.get("limit", 20))
+
+    spec = ToolSpec(
+        name="session",
+        description=_DESCRIPTION,
+        parameters=_PARAMETERS,
+        kind="builtin",
+        effect="pure",
+        parallel_safe=True,
+        quiet=("*",),
+        detail=("session_id",),
+    )
+    return Tool(spec, run)
+
+
+def _same_place(session: Session, scene: Scene) -> bool:
+    return (session.gateway, session.gateway_chat_id) == (scene.gateway, scene.chat_id)
+
+
+def _list(found: list[tuple[str, Session]], scene: Scene) -> ToolAnswer:
+    newest = [(session_id, session) for session_id, session in found if not session.ended][:LISTED]
+    lines = [
+        Listed(
+            session_id,
+            session.status,
+            session.created_at,
+            session.updated_at,
+            len(session.messages),
+            _cut(session.messages[0].content, 100) if session.messages else "",
+            this=session_id == scene.session_id,
+        )
+        for session_id, session in newest
+    ]
+    return ToolAnswer(True, encode(lines).decode())
+
+
+def _read(found: list[tuple[str, Session]], session_id: str, limit: int) -> ToolAnswer:
+    if not session_id:
+        return ToolAnswer(False, "read needs session_id: take one that `list` names.")
+    session = dict(found).get(session_id)
+    if session is None:
+        text = f"There is no session {session_id[:100]!r} that can be read from here. `list` names those that can."
+        return ToolAnswer(False, text)
+    said = [message for message in session.messages if message.content.strip()][-limit:]
+    lines = [f"{message.sender or message.role}: {_cut(message.content, CHARACTERS)}" for message in said]
+    return ToolAnswer(True, "\n\n".join(lines) or "Nothing has been said in this session.")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
