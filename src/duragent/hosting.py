@@ -124,8 +124,9 @@ class Hosts:
             home=home_of(agent),
             workdir=self._workdir(agent),
             workspace=str(config.workspace),
-            memory_dir=str(memory / "agents" / agent.name if memory else self._memory(agent)),
+            memory_dir=str(memory / "agents" / _plain(agent.name) if memory else self._memory(agent)),
             world_dir=str(config.world_dir or (memory or config.workspace / "memory") / "world"),
+            chats_dir=str((memory or config.workspace / "memory") / "chats" / _plain(agent.name)),
             box=self._box(agent),
             sandbox=sandbox,
             environ=self.environ,
@@ -138,7 +139,7 @@ class Hosts:
         """Beside an agent that has a folder of its own; one file among others has its memory in the workspace."""
         source = agent.source.path
         own = os.path.isdir(source) or os.path.basename(source) in ("agent.yaml", "agent.yml")
-        return Path(home_of(agent)) / "memory" if own else self.config.workspace / "agents" / agent.name / "memory"
+        return Path(home_of(agent)) / "memory" if own else self.config.workspace / "agents" / _plain(agent.name) / "memory"
 
     def _workdir(self, agent: Agent) -> str:
         """Where commands work: what the settings say, the folder of duragent.yaml, or a folder of the agent's own.

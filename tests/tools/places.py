@@ -30,6 +30,9 @@ def host(root: Path, name: str = "bot", *, now: datetime = NOW, shared: bool = F
 
 
 def ask(tool: Tool, scene: Scene = NOWHERE, **arguments: Any) -> ToolAnswer:
-    answer = asyncio.run(tool.run(arguments, scene))
+    async def call() -> str | ToolAnswer:
+        return await tool.run(arguments, scene)
+
+    answer = asyncio.run(call())
     assert isinstance(answer, ToolAnswer)
     return answer

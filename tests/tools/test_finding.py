@@ -264,6 +264,8 @@ def test_the_word_table_of_the_extra_finds_paraphrases_offline(tmp_path: Path) -
         return search(Folder(str(tmp_path)), sources, query, 1, embedder)
 
     assert best("vehicle wheels for snow") == [Hit("car", "", "The car needs new winter tyres before November.")]
-    assert best("visit to have my mouth checked") == [Hit("teeth", "", "The dentist appointment is on Tuesday at nine.")]
+    assert best("visit to have my mouth checked") == [
+        Hit("teeth", "", "The dentist appointment is on Tuesday at nine.")
+    ]
     assert best("quantum chromodynamics") == []
     assert embedder.nearest("x", [], 5) == []

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -158,7 +159,7 @@ def test_a_topic_without_a_usable_name_is_refused(topic: str, tool: Tool, tmp_pa
     ],
 )
 def test_what_a_schema_cannot_say_is_answered_clearly(
-    arguments: dict[str, str], said: str, tool: Tool, tmp_path: Path
+    arguments: dict[str, Any], said: str, tool: Tool, tmp_path: Path
 ) -> None:
     assert ask(tool, **arguments) == ToolAnswer(False, said)
     assert tree(tmp_path) == {}
@@ -198,7 +199,7 @@ def test_a_full_disk_leaves_the_old_text_and_nothing_beside_it(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(notes.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     assert ask(tool, action="reflect", content="New.") == ToolAnswer(
         False, f"Nothing was written: {home(tmp_path)} cannot be written to (No space left on device)."
     )
@@ -274,7 +275,7 @@ def test_what_is_remembered_in_one_place_is_in_no_answer_elsewhere(here: str, th
     common = name != other_name and scene is other_scene is NOWHERE  # the world belongs to all agents of the owner
     if not common:
         ask(one, scene, action="update_world", topic="bird", content="canary about the world")
-    asked = [
+    asked: list[dict[str, Any]] = [
         {"action": "recall", "days": 365},
         {"action": "reflect"},
         {"action": "search", "query": "canary"},
@@ -306,7 +307,8 @@ def test_the_owners_agents_share_the_world_and_a_chat_reads_it_only_if_the_agent
 @pytest.mark.parametrize("chat_id", ["../../..", "/", "", "a/b", "a-b", "A-B", "x" * 500, "\0", "\ud800"])
 def test_a_chat_id_never_leaves_the_folder_and_never_meets_another(chat_id: str, tmp_path: Path) -> None:
     place = memory.place_of(host(tmp_path), Scene(gateway="g", chat_id=chat_id))
-    assert place.home.parts[0] == "chats" and re.fullmatch(r"g-[a-z0-9-]{1,40}-[0-9a-f]{16}", place.home.parts[1])
+    (name,) = place.home.parts
+    assert re.fullmatch(r"g-[a-z0-9-]{1,40}-[0-9a-f]{16}", name)
     assert memory.chat_name("g", chat_id) not in {memory.chat_name("g", chat_id + "."), memory.chat_name("g.", chat_id)}
 
 

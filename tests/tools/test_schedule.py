@@ -136,7 +136,8 @@ def test_what_cannot_be_scheduled_says_why_and_leaves_no_file(
 
 
 @pytest.mark.parametrize(
-    "cron", ["*/5 * * * *", "0 9 * * 1-5", "30 0 9 * * MON#2", "0 0 9 ? * SUN *", "@daily", "0 9 L * *", "0 0 9 * * */2"]
+    "cron",
+    ["*/5 * * * *", "0 9 * * 1-5", "30 0 9 * * MON#2", "0 0 9 ? * SUN *", "@daily", "0 9 L * *", "0 0 9 * * */2"],
 )
 def test_five_fields_six_with_seconds_first_and_names_are_taken(cron: str, tool: Tool) -> None:
     assert [create(tool, cron=cron)] == listed(tool)

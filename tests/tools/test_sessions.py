@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from duragent.agent import Agent
 from duragent.core.events import ToolAnswer, UserMessage
-from duragent.core.session import Message, Session
+from duragent.core.session import Message, Session, Status
 from duragent.tools import NOWHERE, Scene, Tool, sessions
 from tests.tools.places import ask, host
 
@@ -31,16 +32,16 @@ class Sessions:
         raise AssertionError("the session tool only looks")
 
 
-def session(*said: str, agent: str = "bot", scene: Scene = NOWHERE, status: str = "active") -> Session:
+def session(*said: str, agent: str = "bot", scene: Scene = NOWHERE, status: Status = "active") -> Session:
     messages = [Message("assistant" if at % 2 else "user", text, at + 1) for at, text in enumerate(said)]
-    times = {"created_at": "2026-02-18T10:00:00Z", "updated_at": "2026-02-18T10:05:00Z"}
     return Session(
         agent=agent,
         gateway=scene.gateway,
         gateway_chat_id=scene.chat_id,
-        status=status,  # type: ignore[arg-type]
+        status=status,
         messages=messages,
-        **times,
+        created_at="2026-02-18T10:00:00Z",
+        updated_at="2026-02-18T10:05:00Z",
     )
 
 
@@ -110,7 +111,7 @@ def test_read_shows_the_last_messages_each_cut_at_500_characters_not_bytes(tmp_p
     ],
 )
 def test_a_session_that_cannot_be_read_gives_a_clear_answer(
-    arguments: dict[str, str], said: str, tmp_path: Path
+    arguments: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     assert ask(tool(tmp_path), action="read", **arguments) == ToolAnswer(False, said)
 

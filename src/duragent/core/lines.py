@@ -7,12 +7,13 @@ lines into these values, `programs.py` knows which words make a program run some
 
 import posixpath
 import re
+from collections.abc import Iterable
 from shlex import quote
 
 from msgspec import Struct
 
 from duragent.core.patterns import Rule
-from duragent.core.programs import protected, risky
+from duragent.core.programs import NOWHERE, protected, risky
 
 UNKNOWN, SPLIT = "\x00", "\x01"
 _MARKED = re.compile("[\x00\x01]")
@@ -66,30 +67,51 @@ def readable(text: str) -> str:
     return _MARKED.sub("…", text)
 
 
-def covers(rule: Rule, command: Simple) -> bool:
-    """Whether a rule allows a command with everything about it: variables, flags that run others, unknown words."""
-    if rule.everything:
+def covering(rules: Iterable[Rule], command: Simple) -> Rule | None:
+    """The rule that allows a command with everything about it: variables, flags that run others, unknown words."""
+    texts, risks = _texts(command), None
+    for rule in rules:
+        if rule.everything:
+            return rule
+        if not _fits(rule, command, texts) or not all(_names(rule, name) for name in command.names):
+            continue
+        risks = risky(command.words) if risks is None else risks
+        written = rule.literal is not None and rule.literal == command.source and NOWHERE not in risks
+        if written or rule.words.issuperset(risks):
+            return rule
+    return None
+
+
+def obstacle(rules: Iterable[Rule], command: Simple) -> str:
+    """Why no rule allows a command, in words for a person."""
+    text = readable(command.source or text_of((*command.assignments, *command.words)))
+    bare = Simple(command.words)
+    texts = (*_texts(command), *_texts(bare))
+    near = [rule for rule in rules if _fits(rule, command, texts)]
+    if not near:
+        return f"`{text}` is not allowed by any rule"
+    missing = [name for name in command.names if not any(_names(rule, name) for rule in near)]
+    if missing:
+        return f"no rule writes out `{missing[0]}=` for `{text}`"
+    risks = [word for word in risky(command.words) if not any(word in rule.words for rule in near)]
+    shown = readable(risks[0]) if risks else text
+    return f"`{shown}` in `{text}` can do more than the rule says; a rule must write it out"
+
+
+def _fits(rule: Rule, command: Simple, texts: tuple[str, ...]) -> bool:
+    if any(map(rule.matches, texts)):
         return True
+    return rule.quotes and bool(command.source) and rule.matches(command.source)
+
+
+def _texts(command: Simple) -> tuple[str, ...]:
     said = (*command.assignments, *command.words)
-    if not any(map(rule.matches, _texts(command, said, rule))):
-        return False
-    if not all(_names(rule, name) for name in command.names):
-        return False
-    if rule.literal is not None and rule.literal == command.source:
-        return True
-    return all(word in rule.words for word in risky(command.words))
-
-
-def _texts(command: Simple, said: tuple[str, ...], rule: Rule) -> list[str]:
-    texts = [text_of(said)]
     program = command.program
     for folder in _SYSTEM:
         if program.startswith(folder) and "/" not in program[len(folder) :]:
             short = (*command.assignments, program[len(folder) :], *command.words[1:])
-            texts.append(text_of(short))
-    if command.source and any(letter in rule.text for letter in "'\"$"):
-        texts.append(command.source)  # whoever writes quotes into a rule means the line as it is written
-    return texts
+            return text_of(said), text_of(short)
+    return (text_of(said),)
 
 
 def _names(rule: Rule, name: str) -> bool:
@@ -97,14 +119,16 @@ def _names(rule: Rule, name: str) -> bool:
     return any(re.search(rf"(?:^|\s){re.escape(name)}\+?=", piece) for piece in rule.pieces)
 
 
-def denied_texts(command: Simple) -> list[str]:
+def denied_texts(command: Simple) -> set[str]:
     """All the ways in which a rule may have meant this command."""
-    words = command.words
-    found = []
+    words, before = command.words, command.assignments
+    found: set[str] = set()
     for program in {command.program, posixpath.basename(command.program)}:
         named = (program, *words[1:]) if words else ()
-        for before in {(), command.assignments}:
-            found += [" ".join((*before, *named)), " ".join((*before, *map(quote, named)))]
+        found.add(" ".join(named))
+        found.add(" ".join(map(quote, named)))
+        if before:
+            found.add(" ".join((*before, *named)))
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from msgspec import Struct
 
 from duragent.agent import Abilities, Skill, Trust
-from duragent.core.lines import Line, covers, is_free, readable
+from duragent.core.lines import Line, covering, is_free, readable
 from duragent.core.patterns import Rule, compile_rule, escape
 
 _ENTRY = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.DOTALL)
@@ -111,7 +111,7 @@ class Narrowed:
             why = f"this line cannot be read with certainty: {line.doubts[0]}" if self.lines and line.doubts else ""
             return Barred(bar.rule, why=why)
         for command in line.commands:
-            if not is_free(command) and not any(covers(rule, command) for rule in self.lines):
+            if not is_free(command) and covering(self.lines, command) is None:
                 text = readable(command.source or " ".join(command.words))
                 return Barred(bar.rule, why=f"`{text}` is not among them")
         return None

@@ -4,10 +4,14 @@ A pattern is anchored at both ends and case-sensitive. Matching cuts the text at
 in their order, so its cost is linear whatever somebody wrote. Knows nothing of tools or shells.
 """
 
+from contextlib import suppress
+from shlex import split
+
 from msgspec import Struct
 
 from duragent.agent import Origin
 
+_STAR = "\x02"
 TYPES = ("bash", "builtin", "cli", "mcp", "script", "*")
 
 
@@ -19,15 +23,9 @@ class Rule(Struct, frozen=True):
     pieces: tuple[str, ...]
     words: frozenset[str]  # the words it writes out in full
     origin: Origin | None = None
-
-    @property
-    def everything(self) -> bool:
-        return len(self.pieces) > 1 and not any(self.pieces)
-
-    @property
-    def literal(self) -> str | None:
-        """What it says letter by letter, where it has no star."""
-        return self.pieces[0] if len(self.pieces) == 1 else None
+    literal: str | None = None  # what it says letter by letter, where it has no star
+    everything: bool = False  # it is nothing but stars
+    quotes: bool = False  # it has quotes or dollar signs: its owner means a line as it is written
 
     def speaks_of(self, type: str) -> bool:
         return self.type in ("*", type)
@@ -88,7 +86,9 @@ def compile_rule(text: str, origin: Origin | None = None) -> Rule:
     if not colon or type not in TYPES:
         type, rest = "*", text
     pieces = _cut(rest)
-    return Rule(text, type, pieces, _whole_words(pieces), origin)
+    literal = pieces[0] if len(pieces) == 1 else None
+    quotes = any(letter in rest for letter in "'\"$")
+    return Rule(text, type, pieces, _whole_words(pieces), origin, literal, literal is None and not any(pieces), quotes)
 
 
 def _cut(text: str) -> tuple[str, ...]:
@@ -107,14 +107,12 @@ def _cut(text: str) -> tuple[str, ...]:
 
 
 def _whole_words(pieces: tuple[str, ...]) -> frozenset[str]:
-    """The words that no star touches."""
-    found: set[str] = set()
-    for index, piece in enumerate(pieces):
-        words = piece.split(" ")
-        first = 1 if index else 0
-        last = len(words) - (1 if index < len(pieces) - 1 else 0)
-        found.update(word for word in words[first:last] if word)
-    return frozenset(found)
+    """The words that no star touches, as they are written and without their quotes."""
+    text = _STAR.join(pieces)
+    found = text.split()
+    with suppress(ValueError):  # quotes that do not end are letters like others
+        found += split(text)
+    return frozenset(word for word in found if _STAR not in word)
 
 
 def escape(text: str) -> str:

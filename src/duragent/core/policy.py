@@ -20,7 +20,7 @@ from msgspec.json import Encoder
 from duragent.agent import Agent, Json, Notify, Origin, PolicyTier, Skill
 from duragent.core import load_arguments, load_shell
 from duragent.core.events import ToolCall
-from duragent.core.lines import Line, Simple, covers, denied_texts, is_free, readable, refused
+from duragent.core.lines import Line, covering, denied_texts, is_free, obstacle, refused
 from duragent.core.narrowing import Barred, Narrowed, barred_by_abilities, barred_by_trust
 from duragent.core.patterns import Rule, compile_rule, escape
 
@@ -84,6 +84,7 @@ class Judge:
         self._notify = [(tier.notify, [compile_rule(each) for each in tier.notify.patterns])
                         for _, tier in tiers if tier.notify is not None and tier.notify.enabled]  # fmt: skip
         self._open = not self._deny and not self._allow and agent.trust is None and agent.abilities is None
+        self._bash = [rule for rule in self._allow if rule.speaks_of("bash")]
         self._literals: dict[str, Rule] = {}
         self._lines: dict[str, Line] = {}
         self._checked: dict[str, tuple[ToolSpec, Json]] = {}
@@ -103,6 +104,7 @@ class Judge:
         return None, None
 
     def _remember_literal(self, rule: Rule) -> None:
+        """A rule without a star also allows the whole line that it is, letter by letter."""
         if rule.literal is not None and rule.type == "bash":
             self._literals.setdefault(rule.literal, rule)
 
@@ -110,6 +112,7 @@ class Judge:
         """Add a rule while we run; it holds at once."""
         compiled = compile_rule(rule, origin)
         self._allow.append(compiled)
+        self._bash += [compiled] if compiled.speaks_of("bash") else []
         self._remember_literal(compiled)
         self._open = False
 
@@ -154,9 +157,8 @@ class Judge:
         agent, needs = self.agent, _needs(spec)
         if agent.trust is not None and (found := barred_by_trust(agent.trust, spec.kind, needs)) is not None:
             return found
-        if agent.abilities is not None:
-            if (found := barred_by_abilities(agent.abilities, needs, line)) is not None:
-                return found
+        if agent.abilities is not None and (found := barred_by_abilities(agent.abilities, needs, line)) is not None:
+            return found
         if skill is None or skill.allowed_tools is None:
             return None
         narrowed = self._narrowed.get(skill.name)
@@ -203,9 +205,9 @@ class Judge:
         kind, action, subjects = _kind(spec), _action(call), _subjects(spec, call)
         typed = bool(spec.line) and action in _TYPED
         for rule in self._allow:
-            if rule.speaks_of(kind) and any(map(rule.matches, subjects)):
-                if not typed or any(f":{action}" in piece for piece in rule.pieces):
-                    return rule
+            explicit = not typed or any(f":{action}" in piece for piece in rule.pieces)
+            if explicit and rule.speaks_of(kind) and any(map(rule.matches, subjects)):
+                return rule
         return None
 
     def _allowed_line(self, text: str, line: Line) -> tuple[Rule | None, str]:
@@ -214,7 +216,7 @@ class Judge:
             return rule, ""
         if line.doubts:
             return None, f"this line cannot be read with certainty: {line.doubts[0]}"
-        rules = [rule for rule in self._allow if rule.speaks_of("bash")]
+        rules = self._bash
         everything = next((rule for rule in rules if rule.everything), None)
         if everything is not None and line.commands:
             return everything, ""
@@ -222,9 +224,9 @@ class Judge:
         for command in line.commands:
             if is_free(command):
                 continue
-            found = next((rule for rule in rules if covers(rule, command)), None)
+            found = covering(rules, command)
             if found is None:
-                return None, _uncovered(command, rules)
+                return None, obstacle(rules, command)
             first = first or found
         for redirect in line.redirects:
             if why := refused(redirect, self.workdir, line.moves):
@@ -346,16 +348,12 @@ def _raw_texts(spec: ToolSpec, call: ToolCall) -> tuple[str, ...]:
     if not spec.line:
         return ()
     given = [text for name, text in _arguments(call).items() if isinstance(text, str) and name != "action"]
-    plain = [" ".join(_HIDDEN.sub("", unicodedata.normalize("NFKC", text)).split()) for text in given]
-    return tuple(dict.fromkeys((*given, *plain)))
+    return tuple(dict.fromkeys((*given, *map(_plain, given))))
 
 
-def _uncovered(command: Simple, rules: Sequence[Rule]) -> str:
-    text = readable(command.source or " ".join((*command.assignments, *command.words)))
-    without = Simple(command.words)
-    if command.names and any(covers(rule, without) for rule in rules):
-        return f"no rule writes out `{command.names[0]}=` for `{text}`"
-    return f"`{text}` is not allowed by any rule"
+def _plain(text: str) -> str:
+    seen = text if text.isascii() and text.isprintable() else _HIDDEN.sub("", unicodedata.normalize("NFKC", text))
+    return " ".join(seen.split())
 
 
 def words(call: ToolCall) -> tuple[str, ...] | None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 Words = tuple[str, ...]
 _MARKS = re.compile("[\x00\x01]")
-_NOWHERE = "\x01standard input"
+NOWHERE = "\x01standard input"
 """Stands for code that no word of the command shows: no rule can write it out."""
 _FOLDERS = frozenset((".git", ".duragent", ".ssh", ".gnupg", ".vscode", ".idea", ".husky", ".githooks"))
 _FILES = re.compile(
@@ -102,35 +102,32 @@ _GIT_RUNS = {
     "hook": ("run",),
     "bundle": ("create",),
     "worktree": ("add",),
-    "maintenance": ("*",),
     "rebase": ("-x", "--exec", "-i", "--interactive"),
     "grep": ("-O", "--open-files-in-pager"),
     "archive": ("-o", "--output", "--exec", "--remote"),
     "format-patch": ("-o", "--output-directory"),
-    "send-email": ("*",),
     "stash": ("branch",),
     "notes": ("edit",),
     "remote": ("add", "set-url"),
 }
 _GIT_WHOLE = frozenset(
     (
+        *("config", "difftool", "mergetool", "filter-branch", "daemon", "instaweb", "web--browse", "p4", "svn"),
         *(
-            "config",
-            "difftool",
-            "mergetool",
-            "filter-branch",
-            "daemon",
-            "instaweb",
-            "web--browse",
-            "p4",
-            "svn",
             "shell",
+            "credential",
+            "for-each-repo",
+            "http-backend",
+            "upload-pack",
+            "receive-pack",
+            "send-pack",
+            "fetch-pack",
         ),
-        *("credential", "for-each-repo", "http-backend", "upload-pack", "receive-pack", "send-pack", "fetch-pack"),
-        *("fast-import", "update-server-info", "alias", "gui", "citool", "gitk", "cvsserver", "imap-send", "help"),
+        *("fast-import", "update-server-info", "gui", "citool", "gitk", "cvsserver", "imap-send", "send-email", "help"),
+        *("maintenance", "multi-pack-index", "sparse-checkout", "credential-store", "credential-cache", "fetch-pack"),
     )
 )
-_GIT_FLAGS = ("--upload-pack", "--receive-pack", "--exec", "--output", "--template", "--config", "--ext-diff")
+_GIT_FLAGS: Words = ("--upload-pack", "--receive-pack", "--exec", "--output", "--template", "--config", "--ext-diff")
 _GIT_FLAGS += ("--textconv", "--separate-git-dir", "--open-files-in-pager", "--trailer-command", "--reference")
 
 
@@ -150,24 +147,20 @@ def _git(words: Words) -> Words:
     if _MARKS.search(command) or command in _GIT_WHOLE or "-" in command[:1]:
         found += [command, *rest]
     runs = _GIT_RUNS.get(command, ())
-    for word in rest:
-        if word == "--":
-            break
-        name = word.partition("=")[0]
-        if (
-            word in runs
-            or "*" in runs
-            or (len(name) > 2 and _begins(name, (*_GIT_FLAGS, *runs)))
-            or (len(word) > 2 and word[0] == "-" != word[1] and any(len(r) == 2 and r[1] in word for r in runs))
-        ):
-            found.append(word)
+    options = rest[: rest.index("--")] if "--" in rest else rest
+    found += [word for word in options if _git_runs(word, runs)]
     if command in ("fetch", "clone", "ls-remote", "pull", "push"):
         found += [word for word in rest if "::" in word or re.match(r"-[a-z]*[ucoO]", word)]
     return tuple(found)
 
 
-def _begins(name: str, flags: Words) -> bool:
-    return name.startswith("--") and any(flag.startswith(name) for flag in flags)
+def _git_runs(word: str, runs: Words) -> bool:
+    if word in runs or _MARKS.match(word) or "\x01" in word:
+        return True
+    if word.startswith("--"):
+        name = word.partition("=")[0]
+        return len(name) > 2 and any(flag.startswith(name) for flag in (*_GIT_FLAGS, *runs))
+    return word.startswith("-") and any(len(each) == 2 and each[0] == "-" and each[1] in word for each in runs)
 
 
 _SED = r"(?:(?:\d+|\$|/(?:[^/\\\n]|\\.)*/)(?:,(?:\d+|\$|\+\d+|/(?:[^/\\\n]|\\.)*/))?)?!?"
@@ -188,7 +181,7 @@ def _awk(words: Words) -> Words:
 
 def _scripts(words: Words, flags: Words, valued: str = "l") -> list[str]:
     """The texts that a program takes as code: after a flag, else its first argument. A word that may be one counts."""
-    found, given, at = [], False, 1
+    found, given, at = list[str](), False, 1
     while at < len(words):
         word = words[at]
         if word in flags or (word[:1] == "-" != word[1:2] and word[-1:] == flags[0][1]):
@@ -242,7 +235,7 @@ def _standard_input(words: Words) -> Words:
     """An interpreter that is told no file takes its program from its input."""
     told = [word for word in words[1:] if not word.startswith("-")]
     asks = {"--version", "-V", "-v", "--help", "-h"}.intersection(words)
-    return () if told or asks else (_NOWHERE,)
+    return () if told or asks else (NOWHERE,)
 
 
 def _subscripts(words: Words) -> Words:
@@ -266,7 +259,20 @@ def _openssl(words: Words) -> Words:
     return tuple(word for word in words[1:] if word.lstrip("-") in ("engine", "provider", "out", "config", "writerand"))
 
 
-_PACKAGES = ("run", "exec", "x", "dlx", "explore", "run-script", "start", "restart", "stop", "init", "create", "config")
+_PACKAGES: Words = (
+    "run",
+    "exec",
+    "x",
+    "dlx",
+    "explore",
+    "run-script",
+    "start",
+    "restart",
+    "stop",
+    "init",
+    "create",
+    "config",
+)
 _PACKAGES += ("set", "install", "i", "add", "ci", "update", "upgrade", "link", "rebuild", "publish", "edit", "tool")
 _GUARD = Row(more=_guards)
 _NAMES = Row(more=_subscripts)
@@ -355,7 +361,8 @@ _ROWS: Mapping[str, Row] = {
     "cp": Row(more=_guards), "mv": Row(more=_guards), "ln": Row(more=_guards), "rm": Row(more=_guards),
     "touch": _GUARD, "mkdir": _GUARD, "chmod": _GUARD, "chown": _GUARD, "patch": Row(short="odr", more=_guards,
         long=("--output", "--directory", "--reject-file", "--get")),
-    "xargs": Row(short="a", long=("--arg-file",), ends=False), "env": Row(short="SC", long=("--split-string", "--chdir")),
+    "xargs": Row(short="a", long=("--arg-file",), ends=False),
+    "env": Row(short="SC", long=("--split-string", "--chdir")),
     "time": Row(short="o", long=("--output",)), "strace": Row(short="oO", long=("--output",)),
     "script": Row(more=_writes), "logrotate": _WHOLE, "mail": _WHOLE, "mutt": _WHOLE, "sendmail": _WHOLE,
     "mysql": Row(short="e", long=("--execute", "--pager", "--tee", "--init-command"), words=("system",)),
@@ -365,12 +372,12 @@ _ROWS: Mapping[str, Row] = {
     "pytest": Row(short="pcoW", long=("--rootdir", "--confcutdir", "--basetemp", "--junitxml", "--override-ini")),
     "tox": Row(short="cx"), "ansible": _WHOLE, "ansible-playbook": _WHOLE, "terraform": Row(first=True),
     "ctags": Row(long=("--options", "--langdef"), short="f"), "ghostscript": _WHOLE, "gs": _WHOLE, "convert": _WHOLE,
-    "ffmpeg": _GUARD, "diff": Row(short="", long=("--output",)), "cmp": Row(), "comm": Row(),
+    "ffmpeg": _GUARD, "diff": Row(long=("--output",)),
     "ld.so": _WHOLE, "ld-linux-x86-64.so.2": _WHOLE, "ld-linux.so.2": _WHOLE, "setarch": _WHOLE, "capsh": _WHOLE,
     "read": _NAMES, "unset": _NAMES, "mapfile": Row(short="C", more=_subscripts), "let": _WHOLE, "getopts": _NAMES,
     "readarray": Row(short="C", more=_subscripts), "declare": Row(loose="nifF", more=_subscripts),
     "typeset": Row(loose="nifF", more=_subscripts), "local": Row(loose="nif", more=_subscripts),
     "readonly": Row(loose="f", more=_subscripts), "export": Row(loose="fn"), "wait": Row(short="p"),
     "printf": Row(short="v"), "test": Row(more=_tests, ends=False), "[": Row(more=_tests, ends=False),
-    "set": _WHOLE, "ulimit": _WHOLE, "umask": _WHOLE, "kill": Row(), "exec": Row(loose="a"), "cd": Row(), "pushd": Row(),
+    "set": _WHOLE, "ulimit": _WHOLE, "umask": _WHOLE, "exec": Row(loose="a"),
 }  # fmt: skip

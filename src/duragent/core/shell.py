@@ -8,12 +8,14 @@ Knows bash, not rules. A kind of node that is not named here is a doubt; to read
 """
 
 import re
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from duragent.core.lines import SPLIT, UNKNOWN, Line, Simple, readable
-from duragent.core.words import EXPANDING, GROUPS, PLAIN, REDIRECTS, Found, Words, span
+from duragent.core.words import EXPANDING, GROUPS, REDIRECTS, Found, Words, span
 from duragent.core.wrappers import RESERVED, inside
 
 LONGEST = 16_384
@@ -22,33 +24,11 @@ MOST_SCRIPTS = 20
 _INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _APART = re.compile(rb"(?:\\\n)*[ \t\n](?:[ \t\n]|\\\n)*")
 _WORDS = EXPANDING | {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "brace_expression"}
+_PATTERN = re.compile(rb"[A-Za-z0-9_@%+:,./=*?-]+")
 _SAFE_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _NAMES_THAT_MATTER = frozenset(("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "histchars"))
-_TOKENS = frozenset(
-    (
-        ";",
-        "&",
-        "&&",
-        "||",
-        "|",
-        "|&",
-        ";;",
-        ";&",
-        ";;&",
-        "(",
-        ")",
-        "{",
-        "}",
-        "!",
-        "\n",
-        "do",
-        "done",
-        "if",
-        "then",
-        "fi",
-    )
-    + ("elif", "else", "while", "until", "for", "select", "in", "case", "esac", "$(", "`", "<(", ">(")
-)
+_TOKENS = frozenset("; & && || | |& ;; ;& ;;& ( ) { } ! $( ` <( >(".split())
+_TOKENS |= frozenset("\n do done if then fi elif else while until for select in case esac".split(" "))
 _parser = Parser(Language(tree_sitter_bash.language()))
 
 
@@ -157,26 +137,26 @@ class _Walk(Words):
         elif kind == "compound_statement" and self.data.startswith(b"((", node.start_byte):
             self.arithmetic(node)
         elif kind in GROUPS:
+            if kind == "subshell" and self.data.startswith(b"((", node.start_byte):
+                self.doubt("whether it counts or runs is not certain")
             self.group(node, node.start_byte, node.end_byte)
-        elif kind in ("variable_assignment", "variable_assignments"):
-            self.assignments(node)
-        elif kind in ("declaration_command", "unset_command"):
-            self.declaration(node)
-        elif kind == "test_command":
-            self.test(node)
-        elif kind in REDIRECTS:
-            self.redirect(node)
-        elif kind == "comment":
-            self.comment(node)
-        elif kind == "variable_name" and around == "for_statement":
+        elif (known := _READ.get(kind)) is not None:
+            known(self, node)
+        elif not self.between(node, kind, around):
+            self.doubt(f"a part of it is not read here ({kind.replace('_', ' ')})")
+            self.unread(node)
+
+    def between(self, node: Node, kind: str, around: str) -> bool:
+        """What may stand in a loop or a choice that is no statement."""
+        if kind == "variable_name" and around == "for_statement":
             self.loop_name(node)
         elif kind in _WORDS and around in ("for_statement", "case_statement", "case_item"):
             self.word(node)
-        elif kind == "extglob_pattern" and around == "case_item" and PLAIN.fullmatch(self.data, *span(node)):
-            pass
         else:
-            self.doubt(f"a part of it is not read here ({kind.replace('_', ' ')})")
-            self.unread(node)
+            return (
+                kind == "extglob_pattern" and around == "case_item" and bool(_PATTERN.fullmatch(self.data, *span(node)))
+            )
+        return True
 
     def unread(self, node: Node) -> None:
         """Deny rules still see the commands in what is not understood."""
@@ -293,7 +273,7 @@ class _Walk(Words):
         elif len(children) == 3:
             self.doubt("an assignment is not read with certainty")
             self.unread(children[2])
-        if any(one.end_byte != two.start_byte for one, two in zip(children, children[1:], strict=False)):
+        if any(one.end_byte != two.start_byte for one, two in pairwise(children)):
             self.doubt("an assignment is not read with certainty")
         names.append(name)
         assigned.append(f"{name}{operator}{value}")
@@ -345,6 +325,8 @@ class _Walk(Words):
                 words.append(text)
                 if child.type == "regex" and re.search(r"[$`\\'\"]", text):
                     self.doubt("a pattern is not read with certainty")
+            elif child.type == "extglob_pattern" and _PATTERN.fullmatch(self.data, *span(child)):
+                words.append(self.text(child))
             elif child.child_count:
                 self.test_words(child, words)
             elif child.is_named:
@@ -353,3 +335,14 @@ class _Walk(Words):
         if self.reader.depth > DEEPEST:
             self.doubt("it is nested too deeply")
         self.reader.depth -= 1
+
+
+_READ: Mapping[str, Callable[[_Walk, Node], object]] = {
+    "variable_assignment": _Walk.assignments,
+    "variable_assignments": _Walk.assignments,
+    "declaration_command": _Walk.declaration,
+    "unset_command": _Walk.declaration,
+    "test_command": _Walk.test,
+    "comment": _Walk.comment,
+    **dict.fromkeys(REDIRECTS, _Walk.redirect),
+}

@@ -20,9 +20,11 @@ EXPANDING = frozenset(
 )
 REDIRECTS = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirect"))
 GROUPS = frozenset(
-    ("program", "list", "pipeline", "subshell", "compound_statement", "do_group", "if_statement", "elif_clause")
-    + ("else_clause", "while_statement", "negated_command", "redirected_statement", "case_statement", "case_item")
-    + ("for_statement", "command_substitution", "process_substitution")
+    (
+        *("program", "list", "pipeline", "subshell", "compound_statement", "do_group", "if_statement", "elif_clause"),
+        *("else_clause", "while_statement", "negated_command", "redirected_statement", "case_statement", "case_item"),
+        *("for_statement", "command_substitution", "process_substitution"),
+    )
 )
 _OPERATORS = frozenset(("<", ">", ">>", ">|", "&>", "&>>", ">&", "<&", ">&-", "<&-", "<>", "<<<"))
 _SIMPLE = re.compile(rb"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
@@ -133,7 +135,7 @@ class Words:
             return
         if letter == 0x7B and rest != b"{}" and (b"," in rest or b".." in rest):
             out += b"\x01"
-        if letter == 0x7E and out and out[-1:] in (b"=", b":"):
+        if letter == 0x7E and out and out[-1] in b"=:":
             out += b"\x00"
         out.append(letter)
 
@@ -193,7 +195,7 @@ class Words:
         if raw.startswith((b"$((", b"<((")) or (raw[:1] == b"`" and b"\\" in raw):
             self.doubt("a substitution is not read with certainty")
         self.group(node, node.start_byte, node.end_byte)
-        return b"\x00" if kind == "process_substitution" else mark
+        return b"/dev/fd/\x00" if kind == "process_substitution" else mark
 
     def braces(self, node: Node, raw: bytes) -> None:
         """`${name}` and its forms that neither evaluate nor assign."""
@@ -283,9 +285,12 @@ class Words:
         name = delimiter[1] or delimiter[2] or delimiter[3] or delimiter[4]
         first = self.data.find(b"\n", start.end_byte) + 1
         last = self.closing(first, name, "<<-" in parts)
-        if not first or last is None or not last[0] <= end.start_byte < end.end_byte == last[1]:
+        tabs = b"\t" if "<<-" in parts else b""
+        begins, ends = (body.start_byte, body.end_byte) if body else (first, end.start_byte)
+        between = (self.data[first:begins], self.data[ends : end.start_byte])
+        if not first or last is None or last[1] != end.end_byte or not last[0] <= end.start_byte:
             self.doubt("where a here-document ends is not certain")
-        if body is not None and (body.start_byte, body.end_byte) != (first, last[0] if last else -1):
+        if begins < first or ends > end.start_byte or any(each.strip(tabs) if tabs else each for each in between):
             self.doubt("where a here-document ends is not certain")
         self.found.redirects.append(Redirect("<<", ""))
         if body is None:

@@ -39,8 +39,10 @@ _NEVER: Mapping[str, str] = {
     "dirs": "",
 }
 RESERVED = frozenset(
-    ("if", "then", "elif", "else", "fi", "do", "done", "case", "esac", "while", "until", "for", "in", "function")
-    + ("select", "{", "}", "!", "[[", "]]", "((", "))")
+    (
+        *("if", "then", "elif", "else", "fi", "do", "done", "case", "esac", "while", "until", "for", "in", "function"),
+        *("select", "{", "}", "!", "[[", "]]", "((", "))"),
+    )
 )
 
 
@@ -86,13 +88,11 @@ _WRAPPERS: Mapping[str, Wrapper] = {
         ("--arg-file", "--delimiter", "--max-args", "--max-lines", "--max-procs", "--max-chars", "--replace"),
         extra=True,
     ),
-    "sudo": Wrapper(
-        "ugpCrthTUDR", "nkbEHPSA", ("--non-interactive",), ("--user", "--group"), foreign="as another user"
-    ),
-    "doas": Wrapper("uC", "n", foreign="as another user"),
-    "pkexec": Wrapper("", "", (), ("--user",), foreign="as another user"),
-    "runuser": Wrapper("ug", "", (), ("--user",), script="c", foreign="as another user"),
-    "su": Wrapper("sgGw", "lmpP", ("--login",), ("--shell",), before=9, script="c", foreign="as another user"),
+    "sudo": Wrapper("ugpCrthTUDR", "nkbEHPSA", ("--non-interactive",), ("--user", "--group")),
+    "doas": Wrapper("uC", "n"),
+    "pkexec": Wrapper("", "", (), ("--user",)),
+    "runuser": Wrapper("ug", "", (), ("--user",), script="c"),
+    "su": Wrapper("sgGw", "lmpP", ("--login",), ("--shell",), before=9, script="c"),
     "watch": Wrapper("nq", "bcdegtxpw", (), ("--interval",), joined=True),
     "busybox": Wrapper(),
     "toybox": Wrapper(),

@@ -83,6 +83,11 @@ class Files(Struct, frozen=True):
         entry = self.found.get(path)
         return entry.text if type(entry) is File else None
 
+    def notes(self) -> tuple[str, ...]:
+        """The files in the agent's memory folder, without what a program keeps there for itself."""
+        found = (name for name in self.names("memory/**") if not name.endswith("/"))
+        return tuple(name for name in found if not posixpath.basename(name).startswith("."))
+
     def names(self, folder: str = "") -> tuple[str, ...]:
         entry = self.found.get(folder)
         return entry.names if type(entry) is Folder else ()

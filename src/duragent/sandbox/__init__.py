@@ -9,7 +9,7 @@ Nothing here comes from a model: paths, hosts and limits are the owner's. Childr
 
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Literal, Protocol
 
@@ -120,18 +120,18 @@ class Choice(Struct, frozen=True):
 _found: dict[str, Tried] = {}
 
 
-async def open_sandbox(mode: Mode) -> tuple[Sandbox | None, Choice]:
+def open_sandbox(mode: Mode) -> tuple[Sandbox | None, Choice]:
     """The backend that a mode means here. None where `auto` finds nothing; any other mode holds or raises."""
     if mode == "trust":
         return make("none"), Choice("none", "sandbox.mode is trust: commands are not kept in")
     if mode != "auto":
-        tried = await probe(mode)
+        tried = probe(mode)
         if not tried.works:
             raise NotAllowed(f"sandbox.mode is {mode}, which does not work here: {tried.reason}")
         return make(mode), Choice(mode, f"sandbox.mode is {mode}", (tried,))
     looked: list[Tried] = []
     for name in BACKENDS:
-        looked.append(await probe(name))
+        looked.append(probe(name))
         if looked[-1].works:
             why = "it is the strongest that works here"
             return make(name), Choice(name, why, tuple(looked))
@@ -166,10 +166,10 @@ def bwrap() -> str:
         return ""
 
 
-async def probe(name: str) -> Tried:
+def probe(name: str) -> Tried:
     """Whether a backend works, found out by running something in it once."""
     if name not in _found:
-        probing: Callable[[str], Awaitable[str]] = import_module("duragent.sandbox.probing").why_not
-        reason = await probing(name)
+        look: Callable[[str], str] = import_module("duragent.sandbox.probing").why_not
+        reason = look(name)
         _found[name] = Tried(name, not reason, reason)
     return _found[name]

@@ -9,16 +9,16 @@ starts and ends the command.
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from duragent.core.addresses import is_public
 from duragent.sandbox import Box, Ending
 from duragent.sandbox.keeper import Order, rlimits
-from duragent.sandbox.places import check, homes, nearest, resolver, secrets, within
 from duragent.sandbox.placeholders import Placeholders, is_leftover
+from duragent.sandbox.places import check, homes, nearest, resolver, secrets, within
 from duragent.sandbox.proxy import Lookup, Proxy, lookup
-from duragent.sandbox.running import PRIVATE_HOME, PRIVATE_TMP, Runner
+from duragent.sandbox.running import PRIVATE_HOME, PRIVATE_TMP, Prepared, Runner
 from duragent.sandbox.seccomp import build
 
 Kind = Literal["hide", "fill", "look", "write"]
@@ -38,7 +38,7 @@ class Bubblewrap(Runner):
         self._program, self._lookup, self._public = program, lookup, public
         self._proxies: dict[tuple[str, ...], Proxy] = {}
 
-    async def prepare(self, argv: Sequence[str], box: Box) -> "_Boxed":
+    async def prepare(self, argv: Sequence[str], box: Box) -> Prepared:
         check(box)
         _find(argv[0], box)
         proxy = await self._proxy(box.hosts) if box.network == "hosts" else None
@@ -82,7 +82,7 @@ class _Boxed:
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         arguments = _memory("\0".join(words).encode("utf-8", "surrogateescape"))
         rules = _memory(build(sockets=True) if filtered else b"")
-        self.files: tuple[int, ...] = (arguments, rules, writer)
+        self.files: Sequence[int] = (arguments, rules, writer)
         self._reader, self._holders, self._argv = reader, holders, argv
         line = [program, "--args", str(_ARGUMENTS), "--json-status-fd", str(_STATUS)]
         line += ["--seccomp", str(_FILTER)] if filtered else []
@@ -100,8 +100,7 @@ class _Boxed:
             if file >= 0:
                 os.close(file)
         self.files, self._reader = (), -1
-        self._holders.close()
-        return b""
+        return self._holders.close()
 
     def _was_started(self) -> bool:
         """bwrap tells an exit code only of a program that it really executed."""
@@ -150,54 +149,51 @@ def _mounts(box: Box, holders: Placeholders, shown: Sequence[str]) -> Iterator[s
     marks = _marks(box)
     marks |= dict.fromkeys(shown, "look")
     _protect(box, marks, holders)
-    sealed = ["/dev"]
     for path, kind in sorted(marks.items(), key=lambda mark: (mark[0].count("/"), mark[0])):
         if kind == "hide" and not _is_folder(path):
             yield from ("--ro-bind", "/dev/null", path)
         elif kind == "hide":
-            yield from ("--tmpfs", path)
-            sealed.append(path)
+            yield from ("--perms", "0555", "--size", "4096", "--tmpfs", path)
         elif kind == "fill":
             yield from ("--size", str(box.limits.tmp_bytes), "--tmpfs", path)
         else:
             yield from ("--bind" if kind == "write" else "--ro-bind", path, path)
-    yield from ("--dir", PRIVATE_HOME)
-    for path in sealed:
-        yield from ("--remount-ro", path)
+    if not box.whole_disk:
+        yield from ("--dir", PRIVATE_HOME)
+    yield from ("--remount-ro", "/dev")
 
 
 def _marks(box: Box) -> dict[str, Kind]:
     marks: dict[str, Kind] = {"/dev/shm": "fill"}
     if not box.whole_disk:
-        marks |= dict.fromkeys((PRIVATE_TMP, *(["/var/tmp"] if os.path.isdir("/var/tmp") else [])), "fill")
-        marks |= dict.fromkeys([path for path in ("/run", *homes(), *secrets()) if os.path.exists(path)], "hide")
+        marks |= _existing((PRIVATE_TMP, "/var/tmp"), "fill")
+        marks |= _existing(("/run", *homes(), *secrets()), "hide")
         if box.network == "all" and resolver():
             marks[resolver()] = "look"
-    marks |= dict.fromkeys(box.readable, "look")
-    marks |= dict.fromkeys(box.writable, "write")
-    marks |= dict.fromkeys((path for path in box.hidden if os.path.exists(path)), "hide")
+    marks |= _existing(box.readable, "look")
+    marks |= _existing(box.writable, "write")
+    marks |= _existing(box.hidden, "hide")
     return marks
+
+
+def _existing(paths: Iterable[str], kind: Kind) -> dict[str, Kind]:
+    return {path: kind for path in paths if os.path.exists(path)}
 
 
 def _protect(box: Box, marks: dict[str, Kind], holders: Placeholders) -> None:
     """Mark what is protected, and pin every folder that leads to it."""
-    roots = [*marks, *(["/"] if box.whole_disk else [])]
-    endangered = [path for path in box.protected if _is_writable(nearest(path, roots), marks, box)]
+    roots = {"/": "write" if box.whole_disk else "look"} | marks
+    above = {path: nearest(path, {*roots, *box.protected} - {path}) for path in box.protected}
+    endangered = [path for path, root in above.items() if root not in box.protected and roots[root] == "write"]
     missing = [path for path in endangered if not os.path.lexists(path) or is_leftover(path)]
-    kept = [*(path for path in endangered if path not in missing), *holders.make(missing)]
-    for path in kept:
-        root = nearest(path, roots)
-        if root != path and marks.get(root, "write") != "write":
-            continue
-        marks[path] = "look"
-        pinned = os.path.dirname(path)
-        while len(pinned) > len(root) and within(pinned, root):
+    made = holders.make(missing)
+    for path in [*(path for path in endangered if path not in missing), *made]:
+        if marks.get(path) != "hide":
+            marks[path] = "hide" if path in made else "look"  # nothing is in it, and a cover is the cheaper mount
+        root, pinned = nearest(path, roots.keys() - {path}), os.path.dirname(path)
+        while len(pinned) > len(root):
             marks.setdefault(pinned, "write")
             pinned = os.path.dirname(pinned)
-
-
-def _is_writable(root: str, marks: Mapping[str, Kind], box: Box) -> bool:
-    return root != "" and marks.get(root, "write" if box.whole_disk else "look") == "write"
 
 
 def _is_folder(path: str) -> bool:

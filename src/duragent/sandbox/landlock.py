@@ -11,15 +11,16 @@ import os
 import shutil
 import stat
 import struct
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 from duragent.errors import NotAllowed
 from duragent.sandbox import Box
 from duragent.sandbox.keeper import Order, rlimits
-from duragent.sandbox.places import FACTS, SYSTEM, check, homes, resolver, secrets, within
-from duragent.sandbox.running import Plain, Runner, moved, private_folder
+from duragent.sandbox.placeholders import take_away
+from duragent.sandbox.places import FACTS, SYSTEM, check, homes, resolver, secrets, stamps, within
+from duragent.sandbox.running import Plain, Prepared, Runner, moved, private_folder
 from duragent.sandbox.seccomp import build
 
 _CREATE, _ADD = 444, 445
@@ -47,7 +48,7 @@ class Landlock(Runner):
         super().__init__()
         self._version = version()
 
-    async def prepare(self, argv: Sequence[str], box: Box) -> Plain:
+    async def prepare(self, argv: Sequence[str], box: Box) -> Prepared:
         if box.network == "hosts":
             raise NotAllowed(
                 "this command may reach only certain hosts, and Landlock cannot tell hosts apart. "
@@ -122,13 +123,22 @@ def _granted(box: Box, folder: str) -> Iterator[tuple[str, int]]:
     marks |= dict.fromkeys(box.hidden, 0)
     marks[folder] = everything & ~_IOCTL
     for path, rights in marks.items():
-        if rights:
-            yield from _spread(path, rights, _cuts(path, rights, marks))
+        cuts = _cuts(path, rights, marks) if rights else ()
+        if rights and path in SYSTEM:
+            yield from _spread_once(path, rights, cuts, stamps({path, *map(os.path.dirname, cuts)}))
+        elif rights:
+            yield from _spread(path, rights, cuts)
 
 
-def _cuts(path: str, rights: int, marks: Mapping[str, int]) -> list[str]:
+def _cuts(path: str, rights: int, marks: Mapping[str, int]) -> tuple[str, ...]:
     """What lies below a path and has less than its rights."""
-    return [each for each, less in marks.items() if each != path and within(each, path) and rights & ~less]
+    return tuple(each for each, less in marks.items() if each != path and within(each, path) and rights & ~less)
+
+
+@lru_cache(64)
+def _spread_once(path: str, rights: int, cuts: tuple[str, ...], changed: tuple[int, ...]) -> list[tuple[str, int]]:
+    """The same, remembered until a folder on the way has changed."""
+    return list(_spread(path, rights, cuts))
 
 
 def _spread(path: str, rights: int, cuts: Sequence[str]) -> Iterator[tuple[str, int]]:
@@ -153,14 +163,4 @@ class _Watched(Plain):
 
     def close(self) -> bytes:
         super().close()
-        appeared = [path for path in self._missing if os.path.lexists(path)]
-        return b"".join(_quarantine(path) for path in appeared if os.path.lexists(path))
-
-
-def _quarantine(path: str) -> bytes:
-    place = tempfile.mkdtemp(prefix="duragent-quarantine-")
-    try:
-        kept = shutil.move(path, place)
-    except OSError as error:
-        return f"\n[{path} must not be made by a command, and could not be taken away: {error}]\n".encode()
-    return f"\n[{path} must not be made by a command; it was moved to {kept}]\n".encode("utf-8", "surrogateescape")
+        return take_away(self._missing)

@@ -1,16 +1,21 @@
 """Stand-ins for protected paths that do not exist yet, so that there is something to mount over.
 
 Each is empty and dated to the beginning of time, which is how a leftover of a killed runtime is known and taken up
-again. Whoever uses one holds a shared lock on it; the last one takes it away, if it still is what it was.
+again. Whoever uses one holds a shared lock on it; the last one takes it away, if it still is what it was. Where
+nothing can stand in, what a command made is moved aside afterwards.
 """
 
 import fcntl
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 
-_FILES = (".envrc", ".netrc", ".npmrc", "config", "Makefile", "Justfile")
+_FILES = (".envrc", ".netrc", ".npmrc", "Makefile", "Justfile")
+_IN_THE_WAY = ("commondir", "config", "config.worktree")
+"""Files of a repository that git takes seriously when they are empty: nothing can stand in for them."""
 
 
 def topmost_missing(path: str) -> str:
@@ -26,17 +31,22 @@ class Placeholders:
 
     def __init__(self) -> None:
         self._held: list[tuple[str, int]] = []
+        self._watched: list[str] = []
 
     def make(self, paths: Sequence[str]) -> list[str]:
         """Stand-ins for these paths. Returns the paths that there is something at now."""
-        made = []
+        made: list[str] = []
         for path in paths:
+            if os.path.basename(path) in _IN_THE_WAY and os.path.isdir(os.path.dirname(path)):
+                self._watched.append(path)
+                continue
             top = topmost_missing(path) or path
             if top not in made and self._make(top, folder=top != path or _is_folder(path)):
                 made.append(top)
         return made
 
-    def close(self) -> None:
+    def close(self) -> bytes:
+        """Take the stand-ins away. Returns what is to be said about things that should not have appeared."""
         for path, handle in reversed(self._held):
             with suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # somebody else's command may still need it
@@ -44,6 +54,7 @@ class Placeholders:
                     (os.rmdir if stat.S_ISDIR(os.fstat(handle).st_mode) else os.unlink)(path)
             os.close(handle)
         self._held.clear()
+        return take_away(self._watched)
 
     def _make(self, path: str, *, folder: bool) -> bool:
         try:
@@ -89,3 +100,16 @@ def is_leftover(path: str) -> bool:
         if there.st_mtime_ns == 0:
             return not os.listdir(path) if stat.S_ISDIR(there.st_mode) else there.st_size == 0
     return False
+
+
+def take_away(paths: Sequence[str]) -> bytes:
+    """Move what has appeared at these paths to where it does no harm. Returns what a person should know of it."""
+    said = []
+    for path in paths:
+        if os.path.lexists(path):
+            try:
+                kept = shutil.move(path, tempfile.mkdtemp(prefix="duragent-quarantine-"))
+                said.append(f"{path} must not be made by a command; it was moved to {kept}")
+            except OSError as error:
+                said.append(f"{path} must not be made by a command, and could not be taken away: {error}")
+    return "".join(f"\n[{each}]\n" for each in said).encode("utf-8", "surrogateescape")

@@ -8,6 +8,7 @@ import glob
 import os
 import pwd
 from collections.abc import Iterable
+from functools import lru_cache
 
 from duragent.errors import NotAllowed
 from duragent.sandbox import Box
@@ -25,14 +26,20 @@ _SECRETS = (
     *("/etc/NetworkManager/system-connections", "/etc/kubernetes", "/etc/rancher", "/etc/docker", "/etc/letsencrypt"),
     *("/var/spool/cron", "/var/spool/mail", "/var/mail", "/var/backups", "/var/lib/docker", "/var/lib/containerd"),
     *("/var/lib/kubelet", "/var/lib/cloud", "/var/lib/private", "/var/log/audit", "/sys/kernel/debug"),
-    *("/sys/kernel/tracing", "/sys/kernel/security", "/sys/firmware/efi", "/sys/fs/bpf", "/boot/efi", "/lost+found"),
+    *("/sys/kernel/tracing", "/sys/firmware/efi", "/sys/fs/bpf", "/boot/efi"),
 )
+_SECRET_PLACES = tuple(sorted({os.path.dirname(path) for path in _SECRETS}))
 
 
-def homes() -> list[str]:
+def homes() -> tuple[str, ...]:
     """The folders in which people keep what is theirs."""
-    own = {os.path.realpath(place) for place in (_own_home(), os.environ.get("HOME", "")) if len(place) > 1}
-    return sorted(path for path in {*_HOMES, *own} if os.path.isdir(path) and path != "/")
+    return _homes(os.environ.get("HOME", ""))
+
+
+@lru_cache(4)
+def _homes(said: str) -> tuple[str, ...]:
+    own = {os.path.realpath(place) for place in (_own_home(), said) if len(place) > 1}
+    return tuple(sorted(path for path in {*_HOMES, *own} if os.path.isdir(path) and path != "/"))
 
 
 def _own_home() -> str:
@@ -42,9 +49,20 @@ def _own_home() -> str:
         return ""
 
 
-def secrets() -> list[str]:
-    """Files and folders that hold keys of this machine, as far as they exist."""
-    return sorted({os.path.realpath(path) for pattern in _SECRETS for path in glob.glob(pattern)})
+def secrets() -> tuple[str, ...]:
+    """Files and folders that hold keys of this machine, as far as this process could read them."""
+    return _secrets(stamps(_SECRET_PLACES))
+
+
+def stamps(folders: Iterable[str]) -> tuple[int, ...]:
+    """When something was last added to, or taken from, each of these folders: cheap to compare."""
+    return tuple(os.stat(folder).st_mtime_ns if os.path.isdir(folder) else 0 for folder in folders)
+
+
+@lru_cache(4)
+def _secrets(changed: tuple[int, ...]) -> tuple[str, ...]:
+    found = {os.path.realpath(path) for pattern in _SECRETS for path in glob.glob(pattern)}
+    return tuple(sorted(path for path in found if os.access(path, os.R_OK)))
 
 
 def resolver() -> str:
@@ -84,6 +102,6 @@ def check(box: Box) -> None:
     if not os.path.isdir(box.cwd):
         raise FileNotFoundError(2, "No such file or directory", box.cwd)
     covered = nearest(box.cwd, (*homes(), *box.hidden, "/tmp", "/run")) if not box.whole_disk else ""
-    shown = nearest(box.cwd, (*box.readable, *box.writable, *box.protected))
-    if covered and len(shown) < len(covered):
+    seen = (*box.readable, *box.writable)
+    if covered and len(nearest(box.cwd, seen)) < len(covered) and not any(within(path, box.cwd) for path in seen):
         raise NotAllowed(f"{box.cwd} cannot be where a command works: {covered} is hidden from it. Make it readable")

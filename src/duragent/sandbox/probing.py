@@ -3,8 +3,10 @@
 Looks for the usual reasons first, since they have better words than a failed command; then really runs something.
 """
 
+import asyncio
 import platform
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from duragent.errors import DuragentError
@@ -17,7 +19,7 @@ _RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 _SWITCHES = (Path("/proc/sys/kernel/unprivileged_userns_clone"), Path("/proc/sys/user/max_user_namespaces"))
 
 
-async def why_not(name: str) -> str:
+def why_not(name: str) -> str:
     """Nothing where it works."""
     if sys.platform != "linux":
         return "it needs Linux"
@@ -26,6 +28,11 @@ async def why_not(name: str) -> str:
     reason = _known(name)
     if reason:
         return reason
+    with ThreadPoolExecutor(1) as elsewhere:  # the caller may be in an event loop of its own
+        return elsewhere.submit(asyncio.run, _try(name)).result()
+
+
+async def _try(name: str) -> str:
     sandbox = make(name)
     box = Box(cwd="/", environment={"PATH": "/usr/local/bin:/usr/bin:/bin"}, limits=Limits(seconds=_SECONDS))
     try:

@@ -11,6 +11,7 @@ import errno
 import platform
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 Instruction = tuple[int, int, int, int]
 
@@ -119,6 +120,7 @@ def supported() -> bool:
     return platform.machine() in _MACHINES
 
 
+@lru_cache
 def build(*, sockets: bool, truncation: bool = True, machine: str = "") -> bytes:
     """The filter. `sockets`: to the internet, if there is one; none at all otherwise.
 

@@ -130,11 +130,11 @@ def tools_of(agent: Agent, host: Host) -> tuple[Toolbox, tuple[str, ...]]:
     made: list[Tool] = []
     notes: list[str] = []
     wanted = {tool.name for tool in agent.tools if isinstance(tool, BuiltinTool)}
-    if import_module("duragent.tools.memory").offered(agent):
+    if agent.memory.long_term is not None:
         wanted.add("memory")
     for name in sorted(wanted & set(_BUILTINS)):
-        module = import_module(f"duragent.tools.{_BUILTINS[name]}")
-        made.append(module.make(host))
+        make = import_module(f"duragent.tools.{_BUILTINS[name]}").make
+        made.append(make(host, _embedder) if name == "memory" else make(host))
     programs, told = import_module("duragent.tools.cli").make_all(host, agent.tools)
     made += programs
     notes += told
@@ -150,6 +150,14 @@ def tools_of(agent: Agent, host: Host) -> tuple[Toolbox, tuple[str, ...]]:
     if missing:
         notes.append(f"Not offered, since this version does not have them: {', '.join(missing)}.")
     return build_toolbox(offered), tuple(notes)
+
+
+def _embedder() -> Any:
+    """What ranks notes by meaning; None where the extra `embeddings` is not installed."""
+    try:
+        return import_module("duragent.tools.meaning").embedder()
+    except ImportError:
+        return None
 
 
 def _withheld(agent: Agent, host: Host, spec: ToolSpec) -> str:

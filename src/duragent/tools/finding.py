@@ -192,7 +192,8 @@ def _update(base: sqlite3.Connection, sources: Sequence[Source], embedder: Embed
     if known == wanted:
         return
     changed = [source for source in sources if known.get(source.label) != wanted[source.label]]
-    texts = [(source, list(pieces(_text(source)))) for source in changed]
+    read_now = [(source, _text(source)) for source in changed]
+    texts = [(source, list(pieces(text))) for source, text in read_now if text is not None]
     base.execute("BEGIN IMMEDIATE")
     for label in [*(known.keys() - wanted.keys()), *(source.label for source in changed)]:
         for first, last in base.execute("SELECT first, last FROM files WHERE label = ?", (label,)).fetchall():
@@ -207,12 +208,12 @@ def _update(base: sqlite3.Connection, sources: Sequence[Source], embedder: Embed
     base.execute("COMMIT")
 
 
-def _text(source: Source) -> str:
-    """The text of a file, or nothing where it has just gone: the next search sees that it is not there."""
+def _text(source: Source) -> str | None:
+    """The text of a file. None where it has just gone or cannot be read: the next search tries again."""
     with suppress(StorageFailed):
         found = read(source.found.folder, source.found.name)
-        return found.text if found else ""
-    return ""
+        return found.text if found else None
+    return None
 
 
 def _insert(

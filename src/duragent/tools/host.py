@@ -40,6 +40,7 @@ class Host:
         workspace: str,
         memory_dir: str,
         world_dir: str,
+        chats_dir: str = "",
         box: Box,
         sandbox: Sandbox | None = None,
         environ: Mapping[str, str] | None = None,
@@ -54,6 +55,7 @@ class Host:
         self.workdir = workdir  # where its commands work
         self.workspace = workspace  # where the program keeps state: schedules/, processes/, tools/, skills/
         self.memory_dir, self.world_dir = memory_dir, world_dir  # MEMORY.md and daily/; <topic>.md
+        self.chats_dir = chats_dir or f"{memory_dir}/chats"  # the same for each chat, apart from the agent's own files
         self.box, self.sandbox = box, sandbox  # no sandbox: nothing here may run a program
         self.environ = environ or {}  # the person's own; never handed on as it is
         self.redact, self.clock = redact, clock

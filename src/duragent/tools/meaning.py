@@ -7,7 +7,6 @@ number. Good for paraphrases, blind to word order. Another embedder: anything wi
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
@@ -75,12 +74,11 @@ class WordTable:
 
 @lru_cache(maxsize=1)
 def embedder() -> WordTable | None:
-    """The embedder of this machine, read once; None where its files are not as they should be."""
+    """The embedder of this machine, read once; None where its files are not there or not as they should be."""
     found = find_spec("wordllama")
     if found is None or not found.origin:
         return None
     try:
         return WordTable(os.path.dirname(found.origin))
-    except Exception as error:  # noqa: BLE001 - another version of the package; search goes on without it
-        sys.stderr.write(f"Notes are searched by words only: the table of wordllama cannot be read ({error}).\n")
+    except Exception:  # noqa: BLE001 - the tokenizer raises nothing narrower; notes are then found by words only
         return None

@@ -1,7 +1,7 @@
 """The `memory` tool: what an agent keeps from one session to the next, as Markdown that its owner can read and edit.
 
 Owns which notes a caller may see. Sessions at the terminal and over HTTP are the owner's and use the agent's own
-folder; every chat has a folder of its own below `chats/`, so that a group never recalls a direct conversation and
+folder; every chat has a folder of its own, so that a group never recalls a direct conversation and
 neither recalls the owner's notes. World memory belongs to all agents of a workspace; a chat writes its own, and reads
 the common one only if the agent says `memory.shared`. Each place has its own search index: nothing is filtered out
 afterwards, since nothing else was ever in it.
@@ -139,10 +139,9 @@ def _clean(host: Host, text: str) -> str:
 
 def place_of(host: Host, scene: Scene) -> Place:
     """The notes of whoever speaks in this session."""
-    own = Folder(host.memory_dir)
     if scene.gateway is None:
-        return Place(own, Folder(host.world_dir), days=Folder(host.workspace, ("memory",)))
-    home = own.inside("chats", chat_name(scene.gateway, scene.chat_id or ""))
+        return Place(Folder(host.memory_dir), Folder(host.world_dir), days=Folder(host.workspace, ("memory",)))
+    home = Folder(host.chats_dir, (chat_name(scene.gateway, scene.chat_id or ""),))
     return Place(home, home.inside("world"), Folder(host.world_dir) if host.agent.memory.shared else None)
 
 

@@ -317,7 +317,7 @@ def _is_text(kind: str) -> bool:
 async def render(page: Page) -> str | None:
     """What a page says: Markdown of HTML, other texts as they are. None where it is no text."""
     if not page.body:
-        return "" if not page.cut else None
+        return "" if _is_text(page.kind) or not page.cut else None
     if not _is_text(page.kind) and not _looks_like_text(page.body):
         return None
     text = decode(page.body, page.charset)

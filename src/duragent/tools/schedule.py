@@ -266,9 +266,7 @@ def _create(host: Host, arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
 def _when(arguments: dict[str, Any], now: datetime) -> When | str:
     given = [name for name in ("at", "every_seconds", "cron") if arguments.get(name)]
     if len(given) != 1:
-        return (
-            f"Nothing was scheduled: give exactly one of at, every_seconds, cron, not {' and '.join(given) or 'none'}."
-        )
+        return f"give exactly one of at, every_seconds, cron, not {' and '.join(given) or 'none'}."
     if "every_seconds" in given:
         return When(every=Every(arguments["every_seconds"], now))
     if "cron" in given:

@@ -137,7 +137,7 @@ def parse(files: Files) -> Parsed | Need:
     source = Source(
         ancestors=tuple(manifest.file for manifest in chain[1:]), manifest_hash=fingerprint(chain[0].values)
     )
-    memory = replace(agent.memory, notes=tuple(name for name in files.names("memory/**") if not name.endswith("/")))
+    memory = replace(agent.memory, notes=files.notes())
     return Parsed(replace(agent, skills=packages, memory=memory, source=source), tuple(problems))
 
 

@@ -402,7 +402,7 @@ class _Folder:
         return tuple(triggers), tuple(schedules)
 
     def memory(self) -> Memory:
-        notes = tuple(name for name in self.files.names("memory/**") if not name.endswith("/"))
+        notes = self.files.notes()
         if "memory" not in self.spec:
             return Memory(notes=notes)
         said = self.spec["memory"]
