@@ -173,9 +173,8 @@ class Hosts:
     def _notify(self, deliveries: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> None:
         if self._notifier is None:
             made: Callable[..., Any] = import_module("duragent.notifying").Notifier
-            self._notifier = made(
-                str(self.config.workspace / NOTIFICATIONS), self.environ.get("DURAGENT_WEBHOOK_SECRET")
-            )
+            file, secret = str(self.config.workspace / NOTIFICATIONS), self.environ.get("DURAGENT_WEBHOOK_SECRET")
+            self._notifier = made(file, secret, redact=self.secrets.redact)
         self._notifier.notify(deliveries, about)
 
 

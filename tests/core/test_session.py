@@ -152,6 +152,8 @@ def test_a_plain_turn() -> None:
         messages=[Message("user", "hi", 2, sender="Ada"), Message("assistant", "hello", 4)],
         wanted_seq=2,
         wanted_at=AT,
+        wanted_by="7",
+        turn_by="7",
         called_seq=3,
         turn_seq=2,
         turn_at=AT,
@@ -290,7 +292,7 @@ def test_the_first_decision_stands() -> None:
         ev.ApprovalDecision("cost:3", "allow_once"),
     ]
     session = fold(log(ev.UserMessage("go"), *question))
-    assert (session.question, session.granted) == (Question("cost:3", "?", "denied"), {})
+    assert (session.question, session.granted) == (Question("cost:3", "?", "denied", AT), {})
 
 
 def test_a_call_that_was_started_and_is_asked_about_again_is_in_doubt() -> None:

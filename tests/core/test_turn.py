@@ -183,7 +183,7 @@ def test_an_approved_call_and_an_allowed_one_run_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("opened", "content"),
     [
-        (call("c1", "fly"), "There is no tool called 'fly'."),
+        (call("c1", "fly"), "There is no tool called 'fly'. There are: look, read, note, pay, peek."),
         (call("c1", "look", malformed='{"a":'), 'The arguments are no JSON object: {"a":'),
         (call("c1", "look", malformed=""), "The arguments are no JSON object: nothing"),
         (call("c1", "look", arguments=[1]), "The arguments are no JSON object: nothing"),

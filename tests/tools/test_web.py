@@ -411,6 +411,8 @@ def test_no_spelling_of_a_private_address_is_fetched(url: str) -> None:
         ("gopher://site.test/", "only addresses that begin with http:// or https:// are"),
         ("javascript:alert(1)", "only addresses that begin with http:// or https:// are"),
         ("site.test/page", "only addresses that begin with http:// or https:// are"),
+        (" http://site.test/", "has blanks before or after it"),
+        ("http://site.test/\n", "has blanks before or after it"),
         ("http://", "names no server"),
         ("http://./", "names no server"),
         ("http:///path", "names no server"),
@@ -610,8 +612,8 @@ def test_without_a_search_server_the_result_says_what_to_set() -> None:
     result = asyncio.run(call({"action": "search", "query": "q"}))
     assert result == ToolAnswer(
         False,
-        "There is nothing to search with. The owner can set BRAVE_API_KEY, or the address of a SearXNG server in "
-        "duragent.yaml. Pages whose address is known can still be fetched.",
+        "There is nothing to search with. The owner can set BRAVE_API_KEY, or web.search_url in duragent.yaml to "
+        "the address of a SearXNG server. Pages whose address is known can still be fetched.",
     )
 
 
@@ -642,7 +644,7 @@ def test_a_search_server_with_a_wrong_address_is_said_to_be_so() -> None:
     result = asyncio.run(call({"action": "search", "query": "q"}, search_url="ftp://x"))
     assert (
         result.content
-        == "The address of the search server is no http address. The owner must mend it in duragent.yaml."
+        == "The address of the search server is no http address. The owner must mend web.search_url in duragent.yaml."
     )
 
 
@@ -650,6 +652,12 @@ def test_a_search_server_with_a_wrong_address_is_said_to_be_so() -> None:
 def test_another_action_is_refused(action: object) -> None:
     result = asyncio.run(call({"action": action}))
     assert result == ToolAnswer(False, f"There is no action {action!r}: give `action` as search or fetch.")
+
+
+@pytest.mark.parametrize(("action", "stray"), [("search", "url"), ("fetch", "query")])
+def test_what_a_rule_was_shown_is_what_is_used(action: str, stray: str) -> None:
+    result = asyncio.run(call({"action": action, "url": "http://site.test/", "query": "q"}))
+    assert result == ToolAnswer(False, f"`{stray}` does not belong to {action}. Leave it out.")
 
 
 def test_the_tool_tells_what_it_is() -> None:

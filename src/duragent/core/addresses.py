@@ -5,7 +5,8 @@ Whoever connects for an agent asks here about the very address it is going to us
 
 from ipaddress import IPv6Address, ip_address, ip_network
 
-_TRANSLATED = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"))
+_GLOBAL_IPV6 = ip_network("2000::/3")  # all that is given out; site-local, compatible and translated forms are not in it
+_NOT_PUBLIC = tuple(ip_network(each) for each in ("3fff::/20", "192.0.0.0/24", "192.88.99.0/24"))
 
 
 def is_public(address: str) -> bool:
@@ -15,6 +16,6 @@ def is_public(address: str) -> bool:
         inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
         if inner is not None:
             return is_public(str(inner))
-        if any(ip in network for network in _TRANSLATED):
+        if ip not in _GLOBAL_IPV6:
             return False
-    return ip.is_global and not ip.is_multicast
+    return ip.is_global and not ip.is_multicast and not any(ip in network for network in _NOT_PUBLIC)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from duragent.agent import Agent
 from duragent.core.events import Outcome, StopReason, ToolCall, moment
-from duragent.core.policy import Judge, ToolSpec, command, digest, effect_of
+from duragent.core.policy import Judge, ToolSpec, command, digest, effect_of, words
 from duragent.core.session import Call, Question, Session
 from duragent.core.skills import active
 
@@ -160,6 +160,8 @@ class _Calls:
         if call.malformed is not None or not isinstance(call.arguments, dict):
             text = f"The arguments are no JSON object: {(call.malformed or 'nothing')[:500]}"
             return CloseCall(call.call_id, "error", text)
+        if spec.kind == "cli" and "args" in call.arguments and words(call) is None:  # what is judged is what runs
+            return CloseCall(call.call_id, "error", "The arguments are not as they should be: args is a list of texts.")
         if faults := self.judge.faults(spec, call):
             return CloseCall(call.call_id, "error", faults)
         verdict = self.judge.verdict(spec, call, self.skill)

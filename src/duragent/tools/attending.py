@@ -86,7 +86,7 @@ class Attendant:
                 live = Live(replace(job, owner=_me()), Orphan(job.pid), None, None)
                 self._start(live)
                 return
-        await self._end(job, Status("lost", why="the program that ran it ended"))
+        await self._tell_end(await self._end(job, Status("lost", why="the program that ran it ended")))
 
     async def spawn(
         self, command: str, workdir: str, seconds: int, label: str | None, scene: Scene, interactive: bool
@@ -160,10 +160,8 @@ class Attendant:
                 os.close(fd)
             if terminal is not None:
                 await terminal.close()
-            if isinstance(error, OSError | ValueError):
-                raise Conflict(
-                    f"The process could not be started: {getattr(error, 'strerror', None) or error}"
-                ) from None
+            if isinstance(error, OSError):
+                raise Conflict(f"The process could not be started: {reason(error)}") from None
             raise
         finally:
             for fd in set(theirs):
@@ -263,12 +261,11 @@ class Attendant:
             live.log.close()
         if isinstance(live.child, Orphan):
             live.child.close()
-        try:
-            await self._end(job, status, quiet=live.waited or live.stopped == "killed")
-        finally:
-            live.job = self.known[job.handle]
-            self.live.pop(job.handle, None)
-            live.done.set()
+        live.job = await self._end(job, status, quiet=live.waited or live.stopped == "killed")
+        self.live.pop(job.handle, None)  # whoever is told that it ended finds it ended
+        live.done.set()
+        if not live.job.told:
+            await self._tell_end(live.job)
 
     async def _until_end(self, live: Live) -> Status:
         spawned = moment(live.job.spawned_at) or self._host.clock()
@@ -317,13 +314,12 @@ class Attendant:
         else:
             os.close(pump.fd)
 
-    async def _end(self, job: Job, status: Status, quiet: bool = False) -> None:
-        """Write down how a process ended, then tell its session."""
+    async def _end(self, job: Job, status: Status, quiet: bool = False) -> Job:
+        """Write down how a process ended; `quiet` where nobody has to be told."""
         job = replace(job, status=status, completed_at=self._now(), told=quiet)
         self.known[job.handle] = job
         await asyncio.to_thread(self._save, job)
-        if not quiet and not self._closing:
-            await self._tell_end(job)
+        return job
 
     def _save(self, job: Job) -> None:
         with suppress(StorageFailed):  # its session is told all the same

@@ -118,8 +118,10 @@ def read_url(text: str) -> URL:
     if len(text) > MAX_URL:
         raise FetchFailed(f"The address is longer than {MAX_URL:,} characters.")
     shown = in_one_line(text, 200)
+    if text != text.strip():  # a rule was shown these very letters
+        raise FetchFailed(f"{shown!r} has blanks before or after it. Leave them out.")
     try:
-        url = URL(text.strip())
+        url = URL(text)
         host, port = url.raw_host, url.port
         url = url.with_fragment(None)
     except (ValueError, TypeError, UnicodeError) as error:

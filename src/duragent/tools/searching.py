@@ -80,8 +80,9 @@ async def search(query: str, count: int, engines: Engines) -> list[Result]:
                 hits = await _brave(query, count, engines)
             else:
                 raise FetchFailed(
-                    "There is nothing to search with. The owner can set BRAVE_API_KEY, or the address of a SearXNG "
-                    "server in duragent.yaml. Pages whose address is known can still be fetched."
+                    "There is nothing to search with. The owner can set BRAVE_API_KEY, or web.search_url in "
+                    "duragent.yaml to the address of a SearXNG server. Pages whose address is known can still be "
+                    "fetched."
                 )
     except TimeoutError:
         raise FetchFailed(f"The search server gave no whole answer within {engines.seconds:g} seconds.") from None
@@ -142,7 +143,7 @@ async def _ask(
         host = None
     if not host or url.scheme not in ("http", "https"):
         raise FetchFailed(
-            "The address of the search server is no http address. The owner must mend it in duragent.yaml."
+            "The address of the search server is no http address. The owner must mend web.search_url in duragent.yaml."
         )
     if engines.hosts is not None and not within(host.lower().rstrip("."), engines.hosts):
         raise FetchFailed(f"The search server {host} is not among the hosts this agent may reach.")

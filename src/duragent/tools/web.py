@@ -70,6 +70,9 @@ def make(host: Host, world: World | None = None) -> Tool:
     async def run(arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
         if host.box.network == "none" and host.agent.trust is not None:
             return ToolAnswer(False, "This agent may not use the network: its trust says `network: none`.")
+        stray = {"search": "url", "fetch": "query"}.get(str(arguments.get("action")), "")
+        if arguments.get(stray) not in (None, ""):  # rules speak of one of the two: it must be the one that is used
+            return ToolAnswer(False, f"`{stray}` does not belong to {arguments['action']}. Leave it out.")
         try:
             match arguments.get("action"):
                 case "search":

@@ -1,0 +1,280 @@
+"""The box of an agent: what its trust and abilities, its owner's settings and this workspace come to.
+
+An agent's file can only narrow: what it names never reaches a home folder, the machine's own folders, or what steers
+the agent. Whatever the trust is, an agent's own files, policies, sessions and settings, and the places from which
+other programs take commands (git hooks, editor and shell settings), are not writable.
+
+Knows no backend. Looks at the disk for what is there, and changes nothing.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Literal
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from duragent.agent import Abilities, Agent
+from duragent.errors import NotAllowed
+from duragent.sandbox import Box
+from duragent.sandbox.environment import environment_of
+from duragent.sandbox.places import within
+from duragent.sandbox.proxy import is_allowed
+from duragent.sandbox.running import PRIVATE_TMP
+
+Reach = Literal["none", "scoped", "allowed"]
+_ORDER: tuple[Reach, ...] = ("none", "scoped", "allowed")
+_HOST = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*(:\d+)?", re.IGNORECASE)
+_STEERING = ("duragent.yaml", "policy.yaml", "policy.local.yaml", ".envrc", ".mcp.json", ".vscode", ".idea", ".claude")
+_OF_GIT = ("hooks", "config", "config.worktree", "commondir")
+_MACHINE = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys")
+_MACHINE += ("/usr", "/var")
+_SCAN_DEPTH, _SCAN_FOLDERS = 3, 2_000
+_SKIPPED = {"node_modules", ".venv", "venv", "__pycache__", ".tox", "site-packages", "target"}
+
+
+class Places(Struct, frozen=True):
+    """Where the things of one agent are."""
+
+    workdir: str
+    home: str  # the folder of its own files
+    workspace: str  # where the program keeps state
+    sessions_dir: str
+    agents_dir: str
+    config_file: str | None = None
+    person_home: str = ""
+
+
+def demands(agent: Agent) -> str:
+    """Why this agent must not run its commands without a sandbox; nothing where it may."""
+    trust, abilities = agent.trust, agent.abilities
+    if trust is not None:
+        if trust.exec == "sandboxed":
+            return "trust.exec: sandboxed"
+        if trust.filesystem != "full":
+            return f"trust.filesystem: {trust.filesystem}"
+        if trust.network != "allowed":
+            return f"trust.network: {trust.network}"
+    for name in ("fs", "network") if abilities is not None else ():
+        if not _may(abilities, name):
+            return f"its abilities do not allow {name}"
+    return ""
+
+
+def box_of(
+    agent: Agent,
+    places: Places,
+    *,
+    network: Literal["trust", "none", "scoped", "allowed"] = "trust",
+    hosts: tuple[str, ...] = (),
+    environ: Mapping[str, str],
+) -> Box:
+    """What the agent's commands may touch. Raises `NotAllowed` for a scope that nobody may have.
+
+    `network` is the owner's word: the most that an agent which says something itself may have, and what all others get.
+    """
+    workdir = os.path.realpath(places.workdir)
+    reach, names = _reach(agent, workdir, network, hosts)
+    box = _files(agent, workdir, places)
+    shown = () if box.whole_disk else tuple(_shown(agent, places))
+    veiled = () if box.whole_disk else tuple(_veiled(places, workdir))
+    return Box(
+        cwd=box.cwd,
+        readable=_unique((*shown, *box.readable)),
+        writable=box.writable,
+        hidden=_unique((*box.hidden, *veiled)),
+        protected=_unique(_protected(agent, places, workdir, box.writable if not box.whole_disk else ("/",))),
+        whole_disk=box.whole_disk,
+        network={"none": "none", "scoped": "hosts", "allowed": "all"}[reach],  # type: ignore[arg-type]
+        hosts=names if reach == "scoped" else (),
+        environment=environment_of(agent, environ, places.person_home if box.whole_disk else ""),
+    )
+
+
+def _may(abilities: Abilities | None, name: str) -> bool:
+    return abilities is None or (name not in abilities.deny and ("*" in abilities.allow or name in abilities.allow))
+
+
+def _unique(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(paths))
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+def _files(agent: Agent, workdir: str, places: Places) -> Box:
+    """Only what concerns files."""
+    kind = agent.trust.filesystem if agent.trust is not None else "workdir"
+    if not _may(agent.abilities, "fs"):
+        kind = "none"
+    if kind == "none":
+        return Box(cwd=PRIVATE_TMP, hidden=(workdir,))
+    if kind == "full":
+        return Box(cwd=workdir, whole_disk=True)
+    paths = tuple(_scope(agent, workdir, places)) if kind in ("scoped", "read-only") else ()
+    whole = not paths or workdir in paths
+    granted = (workdir,) if whole else paths
+    hidden = () if whole else (workdir,)
+    if kind == "read-only":
+        return Box(cwd=workdir, readable=granted, hidden=hidden)
+    return Box(cwd=workdir, writable=granted, hidden=hidden)
+
+
+def _scope(agent: Agent, workdir: str, places: Places) -> Iterator[str]:
+    for entry in agent.trust.scope if agent.trust is not None else ():
+        if _host(entry, agent, workdir):
+            continue
+        path = os.path.normpath(os.path.join(workdir, entry))
+        real = os.path.realpath(path)
+        why = _why_not(entry, path, real, workdir, places)
+        if why:
+            raise NotAllowed(
+                f"{agent.name}: trust.scope {entry!r} cannot be granted: {why}. Name a folder inside {workdir}, or a "
+                "whole path to a folder made for the agent"
+            )
+        yield real
+
+
+def _why_not(entry: str, path: str, real: str, workdir: str, places: Places) -> str:
+    if entry.startswith("~") or "$" in entry:
+        return "only plain paths are understood"
+    if real != path and not (os.path.isabs(entry) and within(real, workdir)):
+        return f"a symbolic link leads from there to {real}"
+    if within(real, workdir):
+        return ""
+    if not os.path.isabs(entry):
+        return "it leads out of the folder the agent works in"
+    if real == "/" or any(within(real, each) for each in _MACHINE):
+        return "it belongs to this machine"
+    home = os.path.realpath(places.person_home) if places.person_home else ""
+    for each in filter(None, (home, *map(os.path.realpath, _kept(places)))):
+        if within(each, real):
+            return f"it holds {each}"
+    if any(within(real, os.path.realpath(each)) for each in _kept(places)):
+        return "the agent is steered from there"
+    if home and within(real, home) and os.path.relpath(real, home).startswith("."):
+        return "people keep their keys and settings there"
+    return ""
+
+
+def _kept(places: Places) -> list[str]:
+    """What steers agents, wherever it is."""
+    folders = [places.home, places.agents_dir, places.workspace, places.sessions_dir]
+    return [each for each in (*folders, places.config_file or "") if each]
+
+
+def _shown(agent: Agent, places: Places) -> Iterator[str]:
+    """What an agent's programs are made of: they must be able to run, also from a hidden home."""
+    home = os.path.realpath(places.home)
+    candidates = [home, *(os.path.join(places.workspace, name) for name in ("tools", "skills"))]
+    if agent.skills_dir:
+        candidates.append(os.path.join(home, agent.skills_dir))
+    person = os.path.realpath(places.person_home) if places.person_home else "/"
+    for path in map(os.path.realpath, candidates):
+        if os.path.isdir(path) and not within(person, path):
+            yield path
+
+
+def _veiled(places: Places, workdir: str) -> Iterator[str]:
+    """What was said to an agent in confidence: commands of one session do not read it in another's name."""
+    named = [os.path.join(places.home, "memory"), os.path.join(places.workspace, "memory"), places.sessions_dir]
+    for path in map(os.path.realpath, named):
+        if not within(workdir, path):
+            yield path
+
+
+# --- what steers ------------------------------------------------------------------------------------------------
+
+
+def _protected(agent: Agent, places: Places, workdir: str, writable: tuple[str, ...]) -> Iterator[str]:
+    """Everything in a writable folder that must not be written."""
+    for path in (*_steering(agent, places, workdir), *_repositories(workdir)):
+        holds = any(within(each, path) for each in writable if each != "/")
+        if not holds and any(within(path, each) for each in writable):
+            yield path
+
+
+def _steering(agent: Agent, places: Places, workdir: str) -> Iterator[str]:
+    home = os.path.realpath(places.home)
+    for folder in map(os.path.realpath, _kept(places)):
+        if not within(workdir, folder):
+            yield folder
+    for name in agent.source.files:
+        yield os.path.normpath(os.path.join(home, name))
+    if os.path.isfile(agent.source.path):
+        yield os.path.realpath(agent.source.path)
+    for name in ("policy.yaml", "policy.local.yaml"):
+        yield os.path.join(home, name)
+    for name in _STEERING:
+        yield os.path.join(workdir, name)
+
+
+def _repositories(workdir: str) -> Iterator[str]:
+    """What git takes commands from, in the folder and in repositories a little below it; `.git` where it is missing."""
+    if not os.path.lexists(os.path.join(workdir, ".git")):
+        yield os.path.join(workdir, ".git")
+    queue, seen = [(workdir, 0)], 0
+    for folder, depth in queue:
+        seen += 1
+        if seen > _SCAN_FOLDERS:
+            break
+        git = os.path.join(folder, ".git")
+        if os.path.isdir(git):
+            yield from _of_repository(git)
+        elif os.path.lexists(git):
+            yield git  # a file that says where the repository is
+        if depth < _SCAN_DEPTH:
+            queue += [(each, depth + 1) for each in _folders(folder)]
+
+
+def _of_repository(git: str) -> Iterator[str]:
+    yield from (os.path.join(git, name) for name in _OF_GIT)
+    modules = os.path.join(git, "modules")
+    for module in _folders(modules):
+        yield from (os.path.join(module, name) for name in _OF_GIT)
+
+
+def _folders(folder: str) -> list[str]:
+    with suppress(OSError), os.scandir(folder) as found:
+        named = [each for each in found if each.name != ".git" and each.name not in _SKIPPED]
+        return sorted(each.path for each in named if each.is_dir(follow_symlinks=False))
+    return []
+
+
+# --- network ----------------------------------------------------------------------------------------------------
+
+
+def _reach(agent: Agent, workdir: str, owner: str, hosts: tuple[str, ...]) -> tuple[Reach, tuple[str, ...]]:
+    """How far its commands reach, and for `scoped` to which hosts."""
+    own = _own_reach(agent)
+    named = _unique(filter(None, (_host(each, agent, workdir) for each in agent.trust.scope))) if agent.trust else ()
+    if owner == "trust":
+        return own or "none", _unique((*named, *hosts))
+    said: Reach = next(each for each in _ORDER if each == owner)
+    reach = said if own is None else min(own, said, key=_ORDER.index)
+    if said == "scoped" and own == "scoped" and named:
+        # Both have a list: the owner's is the most that there is.
+        return reach, tuple(name for name in named if name in hosts or is_allowed(name, hosts))
+    return reach, named if own == "scoped" and said == "allowed" else hosts
+
+
+def _own_reach(agent: Agent) -> Reach | None:
+    """What the agent itself says; None where it says nothing."""
+    if not _may(agent.abilities, "network"):
+        return "none"
+    if agent.trust is not None:
+        return agent.trust.network
+    return "allowed" if agent.abilities is not None else None
+
+
+def _host(entry: str, agent: Agent, workdir: str) -> str:
+    """The host that an entry of a scope names; nothing where it names a path."""
+    if "://" in entry:
+        return urlsplit(entry).hostname or ""
+    if agent.trust is None or agent.trust.network != "scoped" or not _HOST.fullmatch(entry):
+        return ""
+    if agent.trust.filesystem in ("scoped", "read-only") and os.path.lexists(os.path.join(workdir, entry)):
+        return ""
+    return entry.partition(":")[0].lower()
