@@ -358,6 +358,13 @@ def test_an_address_that_cannot_be_asked_for_is_a_failure_not_a_crash(url: str, 
         ("2002:7f00:1::", False),
         ("2002:0a00:0001::1", False),
         ("2001:db8::1", False),
+        ("fec0::1", False),
+        ("::127.0.0.1", False),
+        ("::ffff:0:127.0.0.1", False),
+        ("5f00::1", False),
+        ("3fff::1", False),
+        ("192.0.0.8", False),
+        ("192.88.99.1", False),
     ],
 )
 def test_which_addresses_are_public(address: str, public: bool) -> None:

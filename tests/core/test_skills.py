@@ -98,44 +98,44 @@ def test_a_hostile_message_is_matched_without_trying_every_way() -> None:
 
 
 def test_the_first_trigger_that_fits_the_message_of_the_turn_decides() -> None:
-    assert active(AGENT, session(asked("extract tasks from this review"))) == TASKS
-    assert active(AGENT, session(asked("a review, please"))) == REVIEW
-    assert active(AGENT, session(asked("hello"))) is None
+    assert active(AGENT, session(asked("extract tasks from this review"))) == (TASKS,)
+    assert active(AGENT, session(asked("a review, please"))) == (REVIEW,)
+    assert active(AGENT, session(asked("hello"))) == ()
 
 
 def test_a_message_of_an_earlier_turn_activates_nothing() -> None:
     happened = [asked("a review, please"), ev.AssistantResponse("bot", "There."), asked("thanks")]
-    assert active(AGENT, session(*happened)) is None
-    assert active(AGENT, session(*happened[:2])) == REVIEW  # until then the turn is the one that was answered
+    assert active(AGENT, session(*happened)) == ()
+    assert active(AGENT, session(*happened[:2])) == (REVIEW,)  # until then the turn is the one that was answered
 
 
-def test_a_loaded_skill_goes_before_a_trigger_and_only_until_it_is_unloaded() -> None:
+def test_a_loaded_skill_is_in_use_beside_the_one_of_a_trigger_until_it_is_unloaded() -> None:
     begun = [asked("a review, please"), calling(action="load", name="task-extraction")]
     done = ev.ToolResult("c1", ev.ToolAnswer(True, "List every task."))
-    assert active(AGENT, session(*begun, done)) == TASKS
+    assert active(AGENT, session(*begun, done)) == (REVIEW, TASKS)
     unloaded = [calling(action="unload"), ev.ToolResult("c1", ev.ToolAnswer(True, ""))]
-    assert active(AGENT, session(*begun, done, *unloaded)) == REVIEW
+    assert active(AGENT, session(*begun, done, *unloaded)) == (REVIEW,)
 
 
 def test_a_skill_that_could_not_be_loaded_is_not_in_use() -> None:
     begun = [asked("hello"), calling(action="load", name="task-extraction")]
-    assert active(AGENT, session(*begun, ev.ToolResult("c1", ev.ToolAnswer(False, "no")))) is None
+    assert active(AGENT, session(*begun, ev.ToolResult("c1", ev.ToolAnswer(False, "no")))) == ()
 
 
 def test_a_loaded_skill_ends_with_its_turn() -> None:
     begun = [asked("hello"), calling(action="load", name="task-extraction")]
     done = [ev.ToolResult("c1", ev.ToolAnswer(True, "")), ev.AssistantResponse("bot", "Done."), asked("and now?")]
-    assert active(AGENT, session(*begun, *done)) is None
+    assert active(AGENT, session(*begun, *done)) == ()
 
 
 def test_a_skill_that_is_gone_or_only_known_by_its_address_is_not_in_use() -> None:
     remote = Skill("weekly-review", path="https://example.com/weekly-review")
     agent = Agent(name="bot", skills=(remote,), triggers=AGENT.triggers)
-    assert active(agent, session(asked("extract tasks from it, then a review"))) is None
+    assert active(agent, session(asked("extract tasks from it, then a review"))) == ()
 
 
 def test_a_session_without_messages_has_no_skill_in_use() -> None:
-    assert active(AGENT, Session()) is None
+    assert active(AGENT, Session()) == ()
 
 
 def test_offered_is_what_a_model_may_load() -> None:

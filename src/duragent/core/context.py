@@ -21,7 +21,7 @@ from duragent.core.events import ToolCall
 from duragent.core.policy import ToolSpec
 from duragent.core.prompt import Prepared, Side, cut, group_context, moment, prepare, size, stamp_of, values_at
 from duragent.core.session import Call, Message, Session
-from duragent.core.skills import active, told
+from duragent.core.skills import told, triggered
 
 STEPS = 8
 """The beginning of what is shown moves by this part of the budget at once, so that provider caches hit in between."""
@@ -120,7 +120,7 @@ def _fits(prepared: Prepared, agent: Agent, tools: tuple[ToolSpec, ...], model_n
 def _system(prepared: Prepared, session: Session, at: datetime, first: int) -> tuple[str, int]:
     """The system prompt and its tokens. Bootstrap files are shown until an answer of another turn is there."""
     template = prepared.first if session.steps == session.rounds else prepared.later
-    skill = active(prepared.agent, session) if prepared.agent.triggers and not session.skill else None
+    skill = triggered(prepared.agent, session) if prepared.agent.triggers else None
     if len(template.pieces) == 1 and not session.silent and skill is None:
         return template.pieces[0], template.tokens
     sender = session.messages[first].sender if first < len(session.messages) else None

@@ -18,13 +18,16 @@ MAX_BODY = 65_536
 MAX_LISTED = 100
 
 
-def active(agent: Agent, session: Session) -> Skill | None:
-    """The skill in use now: the one that was loaded in this turn, else the one whose trigger fits the message that
-    this turn answers; of several triggers the first one."""
-    if session.skill and (loaded := find(agent, session.skill)) is not None:
-        return loaded
-    if not agent.triggers:
-        return None
+def active(agent: Agent, session: Session) -> tuple[Skill, ...]:
+    """The skills in use now: the one that the message of this turn calls for, and the one that was loaded since. All
+    of them narrow what may be called, so that loading another one is no way out."""
+    called = triggered(agent, session) if agent.triggers else None
+    loaded = find(agent, session.skill) if session.skill else None
+    return tuple(skill for skill in (called, loaded) if skill is not None)
+
+
+def triggered(agent: Agent, session: Session) -> Skill | None:
+    """The skill whose trigger fits the message that this turn answers; of several triggers the first one."""
     message = _answered(session)
     if message is None:
         return None

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from duragent.agent import Agent
 from duragent.core.events import Outcome, StopReason, ToolCall, moment
-from duragent.core.policy import Judge, ToolSpec, command, digest, effect_of, words
+from duragent.core.policy import Judge, ToolSpec, Verdict, command, digest, effect_of, words
 from duragent.core.session import Call, Question, Session
 from duragent.core.skills import active
 
@@ -116,7 +116,7 @@ class _Calls:
         self, agent: Agent, session: Session, now: datetime, tools: Mapping[str, ToolSpec], judge: Judge
     ) -> None:
         self.agent, self.session, self.now, self.tools, self.judge = agent, session, now, tools, judge
-        self.skill = active(agent, session) if agent.skills else None
+        self.skills = active(agent, session) if agent.skills else ()
 
     def step(self) -> Step:
         calls = self.session.open_calls
@@ -147,6 +147,13 @@ class _Calls:
                 break
         return steps
 
+    def verdict(self, spec: ToolSpec, call: ToolCall) -> Verdict:
+        """What the judge says, under every skill in use."""
+        verdict = self.judge.verdict(spec, call, self.skills[0] if self.skills else None)
+        for skill in self.skills[1:]:
+            verdict = verdict if verdict.verdict == "deny" else self.judge.verdict(spec, call, skill)
+        return verdict
+
     def about(self, opened: Call, spec: ToolSpec | None) -> Step:
         call = opened.call
         if opened.stage == "asked":
@@ -164,7 +171,7 @@ class _Calls:
             return CloseCall(call.call_id, "error", "The arguments are not as they should be: args is a list of texts.")
         if faults := self.judge.faults(spec, call):
             return CloseCall(call.call_id, "error", faults)
-        verdict = self.judge.verdict(spec, call, self.skill)
+        verdict = self.verdict(spec, call)
         if verdict.verdict == "deny":
             why = f" {verdict.why}" if verdict.why else ""
             return CloseCall(call.call_id, "refused", f"The owner's policy forbids this call ({verdict.rule}).{why}")

@@ -63,6 +63,7 @@ class Attendant:
         self.known: dict[str, Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._begun: asyncio.Task[None] | None = None
+        self._telling: set[str] = set()
         self._closing = False
 
     async def begin(self) -> None:
@@ -89,7 +90,15 @@ class Attendant:
         await self._tell_end(await self._end(job, Status("lost", why="the program that ran it ended")))
 
     async def spawn(
-        self, command: str, workdir: str, seconds: int, label: str | None, scene: Scene, interactive: bool
+        self,
+        command: str,
+        scene: Scene,
+        *,
+        workdir: str,
+        seconds: int,
+        label: str | None,
+        interactive: bool,
+        waited: bool,
     ) -> Live:
         """Start a process. Raises `Conflict` saying why it cannot be."""
         if self._host.sandbox is None:
@@ -121,14 +130,18 @@ class Attendant:
         try:
             await asyncio.to_thread(self.jobs.save, job)  # the intent first: a crash from here on leaves a trace
             live = await self._open(job, tmux)
-            self._start(live)
-            await asyncio.to_thread(self.jobs.save, live.job)
         except BaseException:
-            if handle in self.live:
-                await self.kill(self.live[handle])
-            self.known.pop(handle, None)
             await asyncio.to_thread(self.jobs.remove, handle)
             raise
+        live.waited = waited
+        try:
+            await asyncio.to_thread(self.jobs.save, live.job)
+        except BaseException:  # a process that nobody knows the handle of must not run on
+            live.stopped = "killed"
+            await live.child.kill(GRACE_SECONDS)
+            raise
+        finally:
+            self._start(live)  # only now: from here on its end is what is written down
         return live
 
     async def _open(self, job: Job, tmux: str | None) -> Live:
@@ -198,8 +211,7 @@ class Attendant:
         try:
             if live.log.write(text):
                 live.job = self.known[live.job.handle] = jobs.dropped(live.job, live.log)
-                self.jobs.save(live.job)
-        except (OSError, StorageFailed):  # a full disk: the process goes on, its log does not
+        except OSError:  # a full disk: the process goes on, its log does not
             live.log.close()
             live.log = None
 
@@ -326,10 +338,16 @@ class Attendant:
             self.jobs.save(job)
 
     async def _tell_end(self, job: Job) -> None:
-        text = f"{_about(job)} {_outcome(job)}.{_ended_with(job, None)}"
-        if await self._tell(job, "end", text):
-            self.known[job.handle] = replace(job, told=True)
-            await asyncio.to_thread(self._save, self.known[job.handle])
+        if job.handle in self._telling:
+            return
+        self._telling.add(job.handle)
+        try:
+            text = f"{_about(job)} {_outcome(job)}.{_ended_with(job, None)}"
+            if await self._tell(job, "end", text):
+                self.known[job.handle] = replace(job, told=True)
+                await asyncio.to_thread(self._save, self.known[job.handle])
+        finally:
+            self._telling.discard(job.handle)
 
     async def _tell_silence(self, job: Job, total: int, text: str) -> None:
         await self._tell(job, f"silent:{total}", text)
@@ -352,7 +370,7 @@ class Attendant:
         """Forget what ended long ago, and tell again what could not be told."""
         now = self._host.clock()
         for job in list(self.known.values()):
-            if job.handle in self.live or job.status.state == "running":
+            if job.handle in self.live or job.handle in self._telling or job.status.state == "running":
                 continue
             if jobs.is_old(job, now):
                 del self.known[job.handle]

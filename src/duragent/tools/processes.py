@@ -199,25 +199,26 @@ class _Call:
 
 async def _spawn(call: _Call) -> str:
     said = call.arguments
+    waited = bool(said.get("wait", False))
     live = await call.attendant.spawn(
-        command=call.text("command"),
+        call.text("command"),
+        call.scene,
         workdir=_workdir(call.host, said.get("workdir")),
         seconds=int(said.get("timeout_seconds", TIMEOUT_SECONDS)),
         label=said.get("label"),
-        scene=call.scene,
         interactive=bool(said.get("interactive", False)),
+        waited=waited,
     )
-    if said.get("wait", False):
-        return await _wait(call, live)
+    if waited:
+        return await _wait(live)
     started: dict[str, object] = {"handle": live.job.handle, "status": "running", "pid": live.job.pid}
     if live.job.tmux_session:
         started["tmux_session"] = live.job.tmux_session
     return _encode(started).decode()
 
 
-async def _wait(call: _Call, live: Live) -> str:
+async def _wait(live: Live) -> str:
     """Until it has ended. Whoever gives up waiting is told of the end like everybody else."""
-    live.waited = True
     try:
         await live.done.wait()
     except asyncio.CancelledError:

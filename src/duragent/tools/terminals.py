@@ -74,7 +74,7 @@ class Terminal:
                 await readable(self.output)
             os.read(self.output, 1)
             await self._ask("set-option", "-g", "status", "off")
-            copy = f"exec cat >{shlex.quote(pane)}".replace("#", "##")
+            copy = f"exec cat >{shlex.quote(pane)}".replace("#", "##").replace("%", "%%")  # tmux fills those in
             await self._ask("pipe-pane", "-t", NAME, copy)
         except (OSError, TimeoutError) as error:
             await self.close()
