@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from duragent.agent import Agent, Origin
 from duragent.config import Config
 from duragent.engine import Place
-from duragent.errors import NotAllowed
+from duragent.errors import NotAllowed, StorageFailed
 from duragent.policyfiles import local_file, remember, with_policies
 from duragent.sandbox import Box, Choice, Limits, Sandbox, open_sandbox
 from duragent.sandbox.boxes import Places, box_of, demands
@@ -113,6 +113,8 @@ class Hosts:
         if host is None or host.agent != agent:
             programs = runs_programs(agent, str(self.config.workspace))
             fresh = self._make(agent, self.sandbox()[0] if programs else None)
+            if programs:
+                _make_folder(fresh.workdir)
             host = self._hosts[key] = fresh if host is None else host.moved(fresh)
         host.door = self.door
         return host
@@ -176,6 +178,13 @@ class Hosts:
             file, secret = str(self.config.workspace / NOTIFICATIONS), self.environ.get("DURAGENT_WEBHOOK_SECRET")
             self._notifier = made(file, secret, redact=self.secrets.redact)
         self._notifier.notify(deliveries, about)
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"{path}: the folder for commands cannot be made: {error.strerror}") from None
 
 
 def home_of(agent: Agent) -> str:

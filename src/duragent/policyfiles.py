@@ -143,18 +143,18 @@ def _place(text: str) -> tuple[str, int, int] | None:
         if isinstance(event, yaml.events.MappingEndEvent | yaml.events.SequenceEndEvent):
             depth -= 1
             if depth == 0 and flow:
-                return "map", event.end_mark.index - 1, int(empty)
+                return "map", _index(event) - 1, int(empty)
             if depth == 1 and inside is not None:
-                at = event.end_mark.index - 1
+                at = _index(event) - 1
                 nothing = last == 0
-                return ("flow", at, int(nothing)) if inside.flow_style else ("block", last, inside.start_mark.column)
+                return ("flow", at, int(nothing)) if inside.flow_style else ("block", last, _column(inside))
         elif depth == 1 and inside is None and isinstance(event, yaml.events.ScalarEvent):
             empty = False
             if key == "allow":
-                return "block", event.end_mark.index, 2  # `allow:` with nothing behind it
+                return "block", _index(event), 2  # `allow:` with nothing behind it
             key = "" if key else event.value
         elif depth == 2 and inside is not None and isinstance(event, yaml.events.ScalarEvent):
-            last = event.end_mark.index
+            last = _index(event)
         if isinstance(event, yaml.events.MappingStartEvent | yaml.events.SequenceStartEvent):
             depth += 1
             if depth == 1:
@@ -163,6 +163,14 @@ def _place(text: str) -> tuple[str, int, int] | None:
                 inside = event if key == "allow" and isinstance(event, yaml.events.SequenceStartEvent) else None
                 key, last = "", 0
     return None
+
+
+def _index(event: yaml.events.Event) -> int:
+    return event.end_mark.index if event.end_mark else 0
+
+
+def _column(event: yaml.events.Event) -> int:
+    return event.start_mark.column if event.start_mark else 0
 
 
 def _quoted(rule: str) -> str:

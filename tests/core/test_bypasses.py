@@ -147,6 +147,7 @@ mapfile -C 'rm x' -c 1 a
 printf -v 'a[$(rm x)]' y
 printf -v PATH /tmp
 test -v 'a[$(rm x)]'
+test "$a" "$b"
 [ -v 'a[$(rm x)]' ]
 [[ -v 'a[$(rm x)]' ]]
 [[ 'a[$(rm x)]' -eq 1 ]]
@@ -472,6 +473,7 @@ dd if=x of=/dev/sda
 dd of=.git/config
 cp x .git/hooks/pre-commit
 cp -t .git/hooks x
+cp -t.git/hooks x
 cp --target-directory=.git/hooks x
 mv x .git/config
 ln -s x .git/hooks/post-checkout
@@ -564,6 +566,13 @@ TRICKS = [
     "ls $(" * 60 + ")" * 60,
     "ls " + "x" * 20_000,
     "sh -c '" * 3 + "rm x",
+    "ls|" * 400 + "ls",
+    "x=( " * 400,
+    "ls " + "$((" * 300 + "1" + "))" * 300,
+    "cat x | sh 3<<'E'\nls\nE",
+    "ls | xargs -I% sh -c 'echo %'",
+    "ls l\n\\\nrm'x'",
+    "[[x == y ]] && ls",
 ]
 
 
@@ -587,8 +596,8 @@ def test_there_are_enough_attempts_and_none_is_there_twice() -> None:
     assert len(lines) == len(set(lines)) >= 450
 
 
-ORDINARY = (
-    r"""
+ORDINARY = [
+    *r"""
 ls
 ls -la src
 ls src/*.py
@@ -649,32 +658,29 @@ python x.py < in.txt
 curl -s https://example.com
 curl -sSL https://example.com | head -c 100
 cp a b
-mkdir_is_unknown || true
 tee out.txt
 rg -n pattern src
-""".strip().splitlines()[:-3]
-    + [
-        "ls \\\n  -la",
-        "ls\npwd\n",
-        "echo 'two\nlines'",
-        "cat <<EOF\nplain $HOME text\nEOF",
-        "cat <<'EOF' > notes.txt\nas it is: $(rm x) `y`\nEOF",
-        "cat <<-END\n\tx\n\tEND\nls",
-        "bash <<'EOF'\nls\nEOF",
-        "cat <<EOF | grep x\nx\nEOF",
-        "echo häuser 日本 ✓",
-    ]
-)
+""".strip().splitlines(),
+    "ls \\\n  -la",
+    "ls\npwd\n",
+    "echo 'two\nlines'",
+    "cat <<EOF\nplain $HOME text\nEOF",
+    "cat <<'EOF' > notes.txt\nas it is: $(rm x) `y`\nEOF",
+    "cat <<-END\n\tx\n\tEND\nls",
+    "bash <<'EOF'\nls\nEOF",
+    "cat <<EOF | grep x\nx\nEOF",
+    "echo häuser 日本 ✓",
+]
 
 
-@pytest.mark.parametrize("line", [line for line in ORDINARY if not line.startswith("mkdir_is")])
+@pytest.mark.parametrize("line", ORDINARY)
 def test_an_ordinary_line_of_allowed_programs_is_allowed(line: str) -> None:
     found = judged(line, EVERYDAY)
     assert (found.verdict, found.why) == ("allow", "")
 
 
-DENIED = (
-    r"""
+DENIED = [
+    *r"""
 rm x
 rm -rf /
 \rm x
@@ -720,18 +726,16 @@ $x; rm y
 ls > /etc/passwd
 ls>/etc/passwd
 ls >> /etc/passwd
-""".strip().splitlines()
-    + [
-        "ls\nrm x",
-        "rm\\\n x",
-        "rm\u00a0x",
-        "\uff52\uff4d x",
-        "r\u200bm x",
-        "rm  x",
-        "cat <<EOF\n$(rm x)\nEOF",
-        "bash <<'EOF'\nrm x\nEOF",
-    ]
-)
+""".strip().splitlines(),
+    "ls\nrm x",
+    "rm\\\n x",
+    "rm\u00a0x",
+    "\uff52\uff4d x",
+    "r\u200bm x",
+    "rm  x",
+    "cat <<EOF\n$(rm x)\nEOF",
+    "bash <<'EOF'\nrm x\nEOF",
+]
 
 
 @pytest.mark.parametrize("mode", ["dangerous", "ask", "restrict"])

@@ -17,6 +17,7 @@ from duragent.tools import Scene, Tool
 from duragent.tools.host import Host
 
 BASICS = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+LIMITS = Limits()
 SCENE = Scene(session_id="session_a", call_id="call_1")
 
 
@@ -56,7 +57,7 @@ def place(
     sandbox: Sandbox | None,
     *,
     tools: tuple[Any, ...] = (),
-    limits: Limits = Limits(),
+    limits: Limits = LIMITS,
     redact: Callable[[str], str] = lambda text: text,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     environment: Mapping[str, str] = BASICS,

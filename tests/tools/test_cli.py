@@ -10,7 +10,7 @@ import pytest
 
 from duragent.agent import BuiltinTool, CliTool, DiscoveredTool
 from duragent.core.events import ToolAnswer
-from duragent.sandbox import Limits
+from duragent.sandbox import Limits, make, probe
 from duragent.tools import cli, help, reloading
 from tests.tools.running import BASICS, Door, asked, hosted, place, program
 
@@ -40,7 +40,7 @@ def test_arguments_reach_the_program_one_by_one_and_no_shell(tmp_path: Path) -> 
 
 
 def test_an_object_reaches_the_program_as_json_on_its_standard_input(tmp_path: Path) -> None:
-    answer = call(tmp_path, 'cat; echo "$#"', input={"text": "a \"b\" é", "n": [1, None]})
+    answer = call(tmp_path, 'cat; echo "$#"', input={"text": 'a "b" é', "n": [1, None]})
     assert answer == ToolAnswer(True, '{"text":"a \\"b\\" é","n":[1,null]}\n0\n')
 
 
@@ -185,7 +185,12 @@ def test_a_tool_folder_that_is_a_link_out_of_the_agents_folder_is_not_followed(t
 def test_specs_say_what_rules_need_to_know(tmp_path: Path) -> None:
     program(tmp_path / "home" / "tools" / "own" / "run", "")
     [tool], _ = cli.make_all(place(tmp_path, None), ())
-    assert (tool.spec.kind, tool.spec.needs, tool.spec.effect, tool.spec.unruled) == ("cli", ("tool",), "unknown", "ask")
+    assert (tool.spec.kind, tool.spec.needs, tool.spec.effect, tool.spec.unruled) == (
+        "cli",
+        ("tool",),
+        "unknown",
+        "ask",
+    )
 
 
 def test_another_formats_tools_folder_is_not_searched(tmp_path: Path) -> None:
@@ -302,3 +307,24 @@ def test_reload_tools_tells_what_is_there_now_and_has_the_runtime_use_it(tmp_pat
 def test_the_path_of_the_box_and_not_ours_decides_what_the_system_has(tmp_path: Path) -> None:
     host = place(tmp_path, None, environment={**BASICS, "PATH": str(tmp_path)})
     assert cli.find(host, (CliTool("system", "printf"),)).programs == ()
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_a_program_in_a_sandbox_reads_its_own_folder_and_no_other_tools(backend: str, tmp_path: Path) -> None:
+    if not (tried := probe(backend)).works:
+        pytest.skip(f"NOT PROVEN: programs as tools in {backend}: {tried.reason}")
+    path = program(
+        tmp_path / "home" / "tools" / "own" / "run", 'cat "$(dirname "$0")/data"; cat ../home/secret; pwd; touch made'
+    )
+    (path.parent / "data").write_text("mine\n")
+    (tmp_path / "home" / "secret").write_text("canary\n")
+
+    async def run() -> ToolAnswer:
+        async with hosted(tmp_path, make(backend)) as host:
+            return await asked(cli.make_all(host, ())[0][0])
+
+    answer = asyncio.run(run())
+    work = (tmp_path / "work").resolve()
+    lines = answer.content.splitlines()
+    assert (answer.success, lines[0], lines[-1], "canary" in answer.content) == (True, "mine", str(work), False)
+    assert os.listdir(work) == ["made"]

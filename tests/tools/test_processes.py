@@ -15,13 +15,15 @@ import pytest
 from msgspec.structs import replace
 
 from duragent.core.events import ToolAnswer
-from duragent.sandbox import Limits
+from duragent.sandbox import Limits, make, probe
 from duragent.tools import Scene, Tool, attending, jobs, processes, terminals
 from duragent.tools.host import Host
 from duragent.tools.jobs import Job, Jobs, Runner, Status
 from tests.tools.running import SCENE, Door, asked, hosted, place
 
-TMUX = pytest.mark.skipif(terminals.find_tmux() is None, reason="NOT PROVEN: interactive processes (tmux is not installed)")
+TMUX = pytest.mark.skipif(
+    terminals.find_tmux() is None, reason="NOT PROVEN: interactive processes (tmux is not installed)"
+)
 OTHER = Scene(session_id="session_b")
 
 
@@ -45,10 +47,10 @@ async def status(tool: Tool, handle: str) -> Any:
 
 
 async def ended(host: Host, handle: str) -> Job:
+    """What is known of a process once its end is told and written down, and nothing else runs."""
     attendant = processes._attendant(host)
-    if handle in attendant.live:
-        async with asyncio.timeout(30):
-            await attendant.live[handle].done.wait()
+    async with asyncio.timeout(30):
+        await asyncio.gather(*attendant._tasks)
     return attendant.known[handle]
 
 
@@ -319,7 +321,7 @@ def test_a_process_that_has_closed_its_input_says_so(tmp_path: Path) -> None:
         handle = await spawned(tool, "exec <&-; echo closed; sleep 300")
         await printed(host, tool, handle, "closed")
         answer = await asked(tool, action="write", handle=handle, input="x\n")
-        assert answer == ToolAnswer(False, "It did not read all of it within 10 s: 0 of 2 bytes were handed over.")
+        assert answer == ToolAnswer(False, "It reads no more: 0 of 2 bytes were handed over.")
         await asked(tool, action="kill", handle=handle)
 
     run(tmp_path, work)
@@ -722,3 +724,42 @@ def test_the_spec_says_what_rules_need_to_know(tmp_path: Path) -> None:
     assert set(spec.effects) == set(spec.parameters["properties"]["action"]["enum"])
     assert spec.quiet == ("list", "status", "log", "capture", "watch", "unwatch")
     assert shutil.which("bash")
+
+
+# --- kept in -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+@pytest.mark.parametrize("interactive", [False, pytest.param(True, marks=TMUX)])
+def test_a_process_is_kept_in_like_any_command_and_has_its_terminal(
+    backend: str, interactive: bool, tmp_path: Path
+) -> None:
+    if not (tried := probe(backend)).works:
+        pytest.skip(f"NOT PROVEN: background processes in {backend}: {tried.reason}")
+    (tmp_path / "secret").write_text("canary")
+
+    async def work(tool: Tool, host: Host, door: Door) -> None:
+        command = f"cat {tmp_path}/secret; touch inside; touch {tmp_path}/space/outside; test -t 1; echo tty $?; read x; echo got $x"
+        handle = await spawned(tool, command, interactive=interactive)
+        await printed(host, tool, handle, "tty")
+        assert (await asked(tool, action="write", handle=handle, input="it\n")).success
+        await printed(host, tool, handle, "got it")
+        await door.until(1)
+        assert await status(tool, handle) == {"state": "completed", "exit_code": 0}
+        log = (await asked(tool, action="log", handle=handle)).content
+        assert ("canary" in log, f"tty {0 if interactive else 1}" in log) == (False, True)
+        waiting = await spawned(
+            tool, "trap 'echo heard; exit 9' INT; sleep 300 & echo ready; wait", interactive=interactive
+        )
+        await printed(host, tool, waiting, "ready")
+        if interactive:
+            await asked(tool, action="send_keys", handle=waiting, keys="C-c", press_enter=False)
+            await door.until(2)
+            assert await status(tool, waiting) == {"state": "failed", "exit_code": 9}
+        else:
+            await asked(tool, action="kill", handle=waiting)
+            assert (await status(tool, waiting))["state"] == "killed"
+
+    run(tmp_path, work, sandbox=make(backend))
+    assert os.listdir(tmp_path / "work") == ["inside"]
+    assert os.listdir(tmp_path / "space") == ["processes"]

@@ -9,12 +9,12 @@ import pytest
 
 from duragent.core.events import ToolAnswer
 from duragent.sandbox import Box, Limits
-from duragent.tools import Scene, printed, shell
+from duragent.tools import NOWHERE, Scene, printed, shell
 from duragent.tools.printed import Stream, plain, shortened
 from tests.tools.running import asked, hosted, place
 
 
-def call(folder: Path, command: str, scene: Scene = Scene(), seconds: float | None = None, **about: Any) -> ToolAnswer:
+def call(folder: Path, command: str, scene: Scene = NOWHERE, seconds: float | None = None, **about: Any) -> ToolAnswer:
     async def run() -> ToolAnswer:
         async with hosted(folder, **about) as host:
             timed = {} if seconds is None else {"timeout_seconds": seconds}
@@ -33,8 +33,16 @@ def call(folder: Path, command: str, scene: Scene = Scene(), seconds: float | No
         ("kill -9 $$", ToolAnswer(False, "[The command was ended by signal 9 (SIGKILL)]")),
         ("cat; echo end", ToolAnswer(True, "end\n")),
         (r"printf 'caf\303\251 \377|'", ToolAnswer(True, "café \ufffd|")),
-        (r"printf '\033[31mred\033[0m \033]0;title\007\033]52;c;AAAA\033\\ok \342\200\256x'", ToolAnswer(True, "red ok x")),
-        ("nosuchprogram_", ToolAnswer(False, "bash: line 1: nosuchprogram_: command not found\n[The command ended with exit code 127]")),
+        (
+            r"printf '\033[31mred\033[0m \033]0;title\007\033]52;c;AAAA\033\\ok \342\200\256x'",
+            ToolAnswer(True, "red ok x"),
+        ),
+        (
+            "nosuchprogram_",
+            ToolAnswer(
+                False, "bash: line 1: nosuchprogram_: command not found\n[The command ended with exit code 127]"
+            ),
+        ),
     ],
 )
 def test_what_a_line_prints_and_how_it_ends_is_the_answer(command: str, expected: ToolAnswer, tmp_path: Path) -> None:
@@ -101,9 +109,7 @@ def test_a_flood_of_bytes_that_are_no_text_stays_within_the_limit(tmp_path: Path
 def test_output_is_heard_while_the_line_runs_without_secrets_and_escapes(tmp_path: Path) -> None:
     said: list[str] = []
     command = r"printf 'tok-'; printf '123456 \033[1mbold'; echo; echo next"
-    answer = call(
-        tmp_path, command, Scene(say=said.append), redact=lambda text: text.replace("tok-123456", "[TOKEN]")
-    )
+    answer = call(tmp_path, command, Scene(say=said.append), redact=lambda text: text.replace("tok-123456", "[TOKEN]"))
     assert answer == ToolAnswer(True, "[TOKEN] bold\nnext\n")
     assert "".join(said) == "[TOKEN] bold\nnext\n"
 
@@ -171,7 +177,13 @@ def test_a_box_that_keeps_nothing_in_is_called_that(tmp_path: Path) -> None:
 
 def test_the_spec_says_what_rules_need_to_know(tmp_path: Path) -> None:
     spec = shell.make(place(tmp_path, None)).spec
-    assert (spec.name, spec.kind, spec.line, spec.needs, spec.effect) == ("bash", "builtin", "command", ("sh",), "unknown")
+    assert (spec.name, spec.kind, spec.line, spec.needs, spec.effect) == (
+        "bash",
+        "builtin",
+        "command",
+        ("sh",),
+        "unknown",
+    )
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,8 @@ class Judge:
         if line is None:
             allowed, why = self._allowed(spec, call), ""
         else:
-            allowed, why = self._allowed_line(_text(spec, call), line)
+            moves = line.moves or bool(_arguments(call).get("workdir"))  # then relative paths lead elsewhere
+            allowed, why = self._allowed_line(_text(spec, call), line, moves)
         if allowed is not None:
             return Verdict("allow", allowed.text, allowed.origin)
         return self._by_mode(spec, call, why, line is not None and bool(line.doubts))
@@ -210,7 +211,7 @@ class Judge:
                 return rule
         return None
 
-    def _allowed_line(self, text: str, line: Line) -> tuple[Rule | None, str]:
+    def _allowed_line(self, text: str, line: Line, moves: bool) -> tuple[Rule | None, str]:
         """The rule that allows a whole line, or why none does."""
         if (rule := self._literals.get(text)) is not None and not _HIDDEN.search(text):
             return rule, ""
@@ -229,7 +230,7 @@ class Judge:
                 return None, obstacle(rules, command)
             first = first or found
         for redirect in line.redirects:
-            if why := refused(redirect, self.workdir, line.moves):
+            if why := refused(redirect, self.workdir, moves):
                 return None, why
         return first, ""
 

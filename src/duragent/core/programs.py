@@ -150,7 +150,7 @@ def _git(words: Words) -> Words:
     options = rest[: rest.index("--")] if "--" in rest else rest
     found += [word for word in options if _git_runs(word, runs)]
     if command in ("fetch", "clone", "ls-remote", "pull", "push"):
-        found += [word for word in rest if "::" in word or re.match(r"-[a-z]*[ucoO]", word)]
+        found += [word for word in rest if "::" in word or (command == "clone" and re.match(r"-[a-z]*[uc]", word))]
     return tuple(found)
 
 
@@ -223,12 +223,12 @@ def _writes(words: Words) -> Words:
 
 
 def _guards(words: Words) -> Words:
-    return tuple(
-        word
-        for each in words[1:]
-        for word in (each,)
-        if protected(posixpath.normpath(word.rpartition("=")[2] if word.startswith("-") else word))
-    )
+    """Words that name what decides about what runs, also as the value of a flag."""
+    return tuple(word for word in words[1:] if any(protected(posixpath.normpath(each)) for each in _paths(word)))
+
+
+def _paths(word: str) -> Words:
+    return (word, word.partition("=")[2], word[2:]) if word.startswith("-") else (word,)
 
 
 def _standard_input(words: Words) -> Words:
@@ -244,7 +244,13 @@ def _subscripts(words: Words) -> Words:
 
 
 def _tests(words: Words) -> Words:
-    return tuple(words[1:]) if {"-v", "-R"}.intersection(words) or any("\x01" in word for word in words) else ()
+    """`test -v NAME` looks into NAME. A test of which nobody knows the operator may be that one."""
+    said = words[2:] if words[1:2] == ("!",) else words[1:]
+    if not any(map(_MARKS.search, said)):
+        return tuple(said) if {"-v", "-R"}.intersection(said) else ()
+    unary = len(said) == 2 and re.fullmatch(r"-[a-zA-QS-Zbcdefghknprstuwxz]", said[0]) and said[0] != "-v"
+    binary = len(said) == 3 and re.fullmatch(r"==?|!=|-(?:eq|ne|lt|le|gt|ge|nt|ot|ef)", said[1])
+    return () if (unary or binary) and not any("\x01" in word for word in said) else tuple(said)
 
 
 def _everything(words: Words) -> Words:

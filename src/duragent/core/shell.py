@@ -21,14 +21,35 @@ from duragent.core.wrappers import RESERVED, inside
 LONGEST = 16_384
 DEEPEST = 40
 MOST_SCRIPTS = 20
+_MOST = {"(": 100, "|": 200, "<": 200, "`": 200, "[": 400, "{": 400, ">": 400, ";": 500, "&": 500, "\n": 500, "!": 1000}
+"""How many signs a line may have: the grammar needs far longer for tangled lines than for long ones."""
+_DOCUMENT = re.compile(r"[^'\"\\#`$(\[{<]*<<-?[ \t]*['\"\\]?([A-Za-z0-9_.-]+)['\"]?[^\n]*\n")
 _INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-_APART = re.compile(rb"(?:\\\n)*[ \t\n](?:[ \t\n]|\\\n)*")
+_APART = re.compile(rb"(?:\\\n)*[ \t](?:[ \t]|\\\n)*")
 _WORDS = EXPANDING | {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "brace_expression"}
 _PATTERN = re.compile(rb"[A-Za-z0-9_@%+:,./=*?-]+")
 _SAFE_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _NAMES_THAT_MATTER = frozenset(("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "histchars"))
-_TOKENS = frozenset("; & && || | |& ;; ;& ;;& ( ) { } ! $( ` <( >(".split())
-_TOKENS |= frozenset("\n do done if then fi elif else while until for select in case esac".split(" "))
+_TOKENS = frozenset(
+    (";", "&", "&&", "||", "|", "|&", ";;", ";&", ";;&", "(", ")", "{", "}", "!", "\n", "$(", "`", "<(")
+)
+_TOKENS |= {
+    ">(",
+    "do",
+    "done",
+    "if",
+    "then",
+    "fi",
+    "elif",
+    "else",
+    "while",
+    "until",
+    "for",
+    "select",
+    "in",
+    "case",
+    "esac",
+}
 _parser = Parser(Language(tree_sitter_bash.language()))
 
 
@@ -36,8 +57,13 @@ def read(line: str) -> Line:
     """All that a line runs."""
     if why := _unprintable(line):
         return Line(doubts=(why,))
+    if _tangled(line):
+        return Line(doubts=("it has too many parts",))
     reader = _Reader()
-    reader.script(line)
+    try:
+        reader.script(line)
+    except RecursionError:
+        reader.doubt("it is nested too deeply")
     return Line(tuple(reader.commands), tuple(reader.redirects), tuple(reader.doubts), reader.moves)
 
 
@@ -50,6 +76,15 @@ def _unprintable(line: str) -> str:
         if (not letter.isprintable() and letter not in "\n\t") or letter in _INVISIBLE:
             return f"it holds a letter that cannot be seen (U+{ord(letter):04X})"
     return ""
+
+
+def _tangled(line: str) -> bool:
+    """Whether a line has more signs than can be read quickly. What stands in a here-document costs nothing."""
+    document = _DOCUMENT.match(line)
+    if document is not None:
+        end = re.compile(rf"^\t*{re.escape(document[1])}$", re.MULTILINE).search(line, document.end())
+        line = document[0] + (line[end.end() :] if end else "")
+    return any(line.count(sign) > most for sign, most in _MOST.items())
 
 
 class _Reader(Found):
@@ -97,7 +132,7 @@ class _Reader(Found):
         for each in found.commands:
             self.command(each, None, depth + 1)
         for text in found.scripts:
-            if why := _unprintable(text):
+            if why := _unprintable(text) or ("it has too many parts" if _tangled(text) else ""):
                 self.doubt(why)
             else:
                 self.script(text)
@@ -170,9 +205,17 @@ class _Walk(Words):
         self.reader.depth -= 1
 
     def token(self, node: Node) -> None:
+        """Signs and reserved words. Bash knows a reserved word only where it stands alone."""
         text = self.text(node)
-        if text not in _TOKENS or (text == "{" and not self.data[node.end_byte : node.end_byte + 1].isspace()):
+        if text not in _TOKENS:
             self.doubt("parts of it are not understood")
+        elif text in RESERVED and not self.alone(*span(node)):
+            self.doubt(f"whether `{text}` is a word of the shell is not certain")
+
+    def alone(self, start: int, end: int) -> bool:
+        before, after = self.data[start - 1 : start] if start else b"", self.data[end : end + 1]
+        ends = b" \t\n" if self.data[start:end] in (b"{", b"!", b"[", b"[[") else b" \t\n;&|()<>`"
+        return (not before or before in b" \t\n;&|()`") and (not after or after in ends)
 
     def comment(self, node: Node) -> None:
         before = self.data[node.start_byte - 1 : node.start_byte]
@@ -188,7 +231,7 @@ class _Walk(Words):
         """A statement with its redirections."""
         body, redirects, at = None, [], node.start_byte
         for child in node.children:
-            self.blank(at, child.start_byte)
+            self.blank(at, child.start_byte, lines=False)
             at = child.end_byte
             if child.type in REDIRECTS:
                 redirects.append(child)
@@ -237,7 +280,9 @@ class _Walk(Words):
     def apart(self, start: int, end: int, redirect: bool) -> None:
         """Two words touch only where the second is a redirection that begins with its sign."""
         if redirect and self.data[end : end + 1] in (b"<", b">", b"&"):
-            self.blank(start, end)
+            self.blank(start, end, lines=False)
+            if start == end and self.data[start - 1 : start] == b"}":
+                self.doubt("a redirection is not read with certainty")
         elif not _APART.fullmatch(self.data, start, end):
             self.doubt("where one word ends and the next begins is not certain")
 
@@ -306,6 +351,8 @@ class _Walk(Words):
     def test(self, node: Node) -> None:
         """`[ … ]` and `[[ … ]]`: what they expand is read; operators that evaluate names are a doubt."""
         double = self.data.startswith(b"[[", node.start_byte)
+        if not all(self.alone(*span(each)) for each in (node.children[0], node.children[-1])):
+            self.doubt("whether it is a test is not certain")
         words: list[str] = []
         self.test_words(node, words)
         evaluated = {"-v", "-R"} | ({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"} if double else set())
@@ -316,7 +363,7 @@ class _Walk(Words):
         self.reader.depth += 1
         at = node.start_byte
         for child in node.children if self.reader.depth <= DEEPEST else []:
-            self.blank(at, child.start_byte)
+            self.blank(at, child.start_byte, lines=False)
             at = child.end_byte
             if child.type in _WORDS:
                 words.append(self.word(child))
@@ -331,7 +378,7 @@ class _Walk(Words):
                 self.test_words(child, words)
             elif child.is_named:
                 self.doubt("a test is not read with certainty")
-        self.blank(at, node.end_byte)
+        self.blank(at, node.end_byte, lines=False)
         if self.reader.depth > DEEPEST:
             self.doubt("it is nested too deeply")
         self.reader.depth -= 1

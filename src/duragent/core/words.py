@@ -14,6 +14,7 @@ from duragent.core.lines import UNKNOWN, Redirect
 
 PLAIN = re.compile(rb"[A-Za-z0-9_@%+:,./=-]+")
 _BLANK = re.compile(rb"(?:[ \t\n]|\\\n)*")
+_INLINE = re.compile(rb"(?:[ \t]|\\\n)*")
 _NUMBERS = re.compile(rb"[0-9\s+\-*/%()<>=!&|^~?:,]*")
 EXPANDING = frozenset(
     ("simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion")
@@ -71,8 +72,9 @@ class Words:
     def text(self, node: Node) -> str:
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
-    def blank(self, start: int, end: int) -> None:
-        if start < end and not _BLANK.fullmatch(self.data, start, end):
+    def blank(self, start: int, end: int, *, lines: bool = True) -> None:
+        """Nothing may stand between two nodes. Inside a command a new line would end it, so there is none either."""
+        if start < end and not (_BLANK if lines else _INLINE).fullmatch(self.data, start, end):
             self.doubt("parts of it are not understood")
 
     def word(self, node: Node) -> str:
@@ -245,15 +247,16 @@ class Words:
         """Note a redirection. Gives the texts that become standard input; None where those are not known."""
         if node.type == "heredoc_redirect":
             return self.heredoc(node)
-        operator, targets, at = "", list[str](), -1
+        operator, targets, at, numbered = "", list[str](), -1, b""
         for child in node.children:
             if at >= 0 and child.type == "file_descriptor":
                 self.doubt("a redirection is not read with certainty")
             if at >= 0:
-                self.blank(at, child.start_byte)
+                self.blank(at, child.start_byte, lines=False)
             at = child.end_byte
             if child.type == "file_descriptor":
-                if not self.data[child.start_byte : at].isdigit() or self.data[at : at + 1] not in (b"<", b">"):
+                numbered = self.data[child.start_byte : at]
+                if not numbered.isdigit() or self.data[at : at + 1] not in (b"<", b">"):
                     self.doubt("a redirection is not read with certainty")
             elif not child.is_named:
                 operator += self.text(child)
@@ -262,11 +265,11 @@ class Words:
         if operator not in _OPERATORS or len(targets) != (0 if operator.endswith("-") else 1):
             self.doubt("a redirection is not read with certainty")
         self.found.redirects.append(Redirect(operator, targets[0] if targets else ""))
-        if operator == "<<<":
+        if operator == "<<<" and not numbered:
             return (targets[0] if targets else "",)
-        return None if operator.startswith("<") else ()
+        return None if operator.startswith("<") or numbered.strip(b"0") == b"" != numbered else ()
 
-    def heredoc(self, node: Node) -> tuple[str, ...]:
+    def heredoc(self, node: Node) -> tuple[str, ...] | None:
         """A here-document. Where its body begins and ends is looked up once more: everything after it depends on it."""
         parts = {child.type: child for child in node.children}
         start, body, end = (parts.get(f"heredoc_{name}") for name in ("start", "body", "end"))
@@ -293,6 +296,8 @@ class Words:
         if begins < first or ends > end.start_byte or any(each.strip(tabs) if tabs else each for each in between):
             self.doubt("where a here-document ends is not certain")
         self.found.redirects.append(Redirect("<<", ""))
+        if "file_descriptor" in parts:
+            return None
         if body is None:
             return ("",)
         if delimiter[1] is not None:

@@ -8,7 +8,6 @@ begin somewhere else. Adding a wrapper: a row in `_WRAPPERS`.
 import posixpath
 import re
 from collections.abc import Callable, Mapping
-from shlex import quote
 from shlex import split as split_words
 
 from msgspec import Struct
@@ -17,7 +16,8 @@ from duragent.core.lines import SPLIT, UNKNOWN, Simple, readable
 
 Words = tuple[str, ...]
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=")
-SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "ksh93", "posh", "yash"))
+_OTHER_SHELLS = frozenset(("zsh", "ksh", "mksh", "ksh93", "yash"))
+SHELLS = frozenset(("sh", "bash", "dash", "ash", "rbash", "posh")) | _OTHER_SHELLS
 _NEVER: Mapping[str, str] = {
     "eval": "",  # looked into below
     "source": "it runs a file in this shell",
@@ -67,6 +67,7 @@ class Wrapper(Struct, frozen=True):
     numbers: bool = False  # `-5` is a flag
     extra: bool = False  # more arguments are added by what it reads
     foreign: str = ""  # why the command inside means something else than here
+    shell: bool = False  # told no command, it starts a shell
 
 
 _WRAPPERS: Mapping[str, Wrapper] = {
@@ -91,8 +92,8 @@ _WRAPPERS: Mapping[str, Wrapper] = {
     "sudo": Wrapper("ugpCrthTUDR", "nkbEHPSA", ("--non-interactive",), ("--user", "--group")),
     "doas": Wrapper("uC", "n"),
     "pkexec": Wrapper("", "", (), ("--user",)),
-    "runuser": Wrapper("ug", "", (), ("--user",), script="c"),
-    "su": Wrapper("sgGw", "lmpP", ("--login",), ("--shell",), before=9, script="c"),
+    "runuser": Wrapper("ug", "", (), ("--user",), script="c", shell=True),
+    "su": Wrapper("sgGw", "lmpP", ("--login",), ("--shell",), before=9, script="c", shell=True),
     "watch": Wrapper("nq", "bcdegtxpw", (), ("--interval",), joined=True),
     "busybox": Wrapper(),
     "toybox": Wrapper(),
@@ -101,7 +102,7 @@ _WRAPPERS: Mapping[str, Wrapper] = {
     "nsenter": Wrapper("tSGrw", "amuinpUCTFZe", foreign="in other namespaces"),
     "ssh": Wrapper("BbcDEeFIiJLlmOopQRSWw", "46AaCfGgKkMNnqsTtVvXxYy", before=1, joined=True),
     "flock": Wrapper("wE", "xesuno", ("--nonblock", "--exclusive", "--shared"), ("--timeout",), 1, script="c"),
-    "script": Wrapper("EtTIOBoml", "aefq", ("--quiet", "--append"), before=9, script="c"),
+    "script": Wrapper("EtTIOBoml", "aefq", ("--quiet", "--append"), before=9, script="c", shell=True),
     "strace": Wrapper("abeEIopPsSuUO", "cCdfFhiknqrtTvVwxyYzZ"),
     "ltrace": Wrapper("aeFlnopsuwxX", "bcCfhiLrStTV"),
     "taskset": Wrapper("", "ac", before=1),
@@ -114,7 +115,7 @@ _WRAPPERS: Mapping[str, Wrapper] = {
     "caffeinate": Wrapper("tw", "dimsu"),
     "xvfb-run": Wrapper("enfspw", "al"),
     "rlwrap": Wrapper(foreign="with what another program types"),
-    "entr": Wrapper("", "acdnprsz", extra=True),
+    "entr": Wrapper("", "acdnprz", extra=True),
     "doppler": Wrapper(before=1, foreign="with other variables"),
     "dotenv": Wrapper("f", foreign="with other variables"),
     "direnv": Wrapper(before=2, foreign="with other variables"),
@@ -125,7 +126,10 @@ def inside(command: Simple, inputs: Words | None) -> Inner:
     """What a command starts. `inputs` are texts it reads as its standard input, where those are known."""
     name, words = posixpath.basename(command.program), command.words
     if name in SHELLS:
-        return _shell(words, inputs)
+        found = _shell(words, inputs)
+        if name in _OTHER_SHELLS and found.scripts:
+            return Inner((), found.scripts, (*found.doubts, f"`{name}` reads some lines in its own way"))
+        return found
     special = _SPECIAL.get(name)
     if special is not None:
         return special(words)
@@ -196,12 +200,23 @@ def _wrapped(name: str, row: Wrapper, words: Words) -> Inner:
     if SPLIT in "".join(words[at : at + row.before]):
         doubts.append(f"where the command of `{name}` begins is only known when it runs")
     if not rest:
-        return Inner(doubts=tuple(doubts) if words[1:] or row.foreign else ())
+        return Inner(doubts=(*doubts, *((f"`{name}` starts a shell",) if row.shell else ())))
     if row.joined:
         found = _script(" ".join(rest))
         return Inner(found.commands, found.scripts, (*doubts, *found.doubts))
-    rest = (*rest, SPLIT) if row.extra else rest
+    if row.extra:
+        rest = (*_replaced(words[1:at], rest), SPLIT)
     return Inner((Simple(rest),), doubts=tuple(doubts))
+
+
+def _replaced(flags: Words, rest: Words) -> Words:
+    """The command of `xargs -I % …`, in which every % becomes what is read."""
+    for at, word in enumerate(flags):
+        if word.startswith(("-I", "-i", "--replace", "-J")):
+            value = word.partition("=")[2] if word.startswith("--") else word[2:]
+            value = value or (flags[at + 1] if word == "-I" and at + 1 < len(flags) else "{}")
+            rest = tuple(each.replace(value, UNKNOWN) for each in rest)
+    return tuple(each.replace("{}", UNKNOWN).replace("/_", UNKNOWN) for each in rest)
 
 
 def _flag(row: Wrapper, word: str) -> tuple[int, str | None]:
@@ -301,7 +316,7 @@ def _ssh(words: Words) -> Inner:
     rest = words[at + 1 :]
     if rest and rest[0].startswith("-"):
         return Inner(doubts=("flags of `ssh` after its host are not read",))
-    return _script(" ".join(rest)) if rest else Inner()
+    return _script(" ".join(rest)) if rest else Inner(doubts=("`ssh` starts a shell elsewhere",))
 
 
 def _busybox(words: Words) -> Inner:
@@ -318,7 +333,3 @@ _SPECIAL: Mapping[str, Callable[[Words], Inner]] = {
     "toybox": _busybox,
     "builtin": lambda words: Inner((Simple(words[1:]),)) if words[1:] else Inner(),
 }
-
-
-def quoted(words: Words) -> str:
-    return " ".join(map(quote, words))

@@ -29,9 +29,11 @@ _ORDER: tuple[Reach, ...] = ("none", "scoped", "allowed")
 _HOST = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*(:\d+)?", re.IGNORECASE)
 _STEERING = ("duragent.yaml", "policy.yaml", "policy.local.yaml", ".envrc", ".mcp.json", ".vscode", ".idea", ".claude")
 _OF_GIT = ("hooks", "config", "config.worktree", "commondir")
-_MACHINE = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys")
-_MACHINE += ("/usr", "/var")
-_SCAN_DEPTH, _SCAN_FOLDERS = 3, 2_000
+_MACHINE = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
+    *("/usr", "/var"),
+)
+_SCAN_DEPTH, _SCAN_FOLDERS, _REPOSITORIES = 3, 2_000, 24  # each one costs every command several mounts
 _SKIPPED = {"node_modules", ".venv", "venv", "__pycache__", ".tox", "site-packages", "target"}
 
 
@@ -146,9 +148,9 @@ def _why_not(entry: str, path: str, real: str, workdir: str, places: Places) -> 
         return ""
     if not os.path.isabs(entry):
         return "it leads out of the folder the agent works in"
-    if real == "/" or any(within(real, each) for each in _MACHINE):
-        return "it belongs to this machine"
     home = os.path.realpath(places.person_home) if places.person_home else ""
+    if os.path.dirname(real) == "/" or any(within(real, each) for each in _MACHINE if each != home):
+        return "it belongs to this machine"
     for each in filter(None, (home, *map(os.path.realpath, _kept(places)))):
         if within(each, real):
             return f"it holds {each}"
@@ -215,12 +217,12 @@ def _repositories(workdir: str) -> Iterator[str]:
     """What git takes commands from, in the folder and in repositories a little below it; `.git` where it is missing."""
     if not os.path.lexists(os.path.join(workdir, ".git")):
         yield os.path.join(workdir, ".git")
-    queue, seen = [(workdir, 0)], 0
-    for folder, depth in queue:
-        seen += 1
-        if seen > _SCAN_FOLDERS:
+    queue, left = [(workdir, 0)], _REPOSITORIES
+    for seen, (folder, depth) in enumerate(queue):
+        if seen == _SCAN_FOLDERS or not left:
             break
         git = os.path.join(folder, ".git")
+        left -= os.path.lexists(git)
         if os.path.isdir(git):
             yield from _of_repository(git)
         elif os.path.lexists(git):

@@ -16,7 +16,7 @@ from duragent.core.addresses import is_public
 from duragent.sandbox import Box, Ending
 from duragent.sandbox.keeper import Order, rlimits
 from duragent.sandbox.placeholders import Placeholders, is_leftover
-from duragent.sandbox.places import check, homes, nearest, resolver, secrets, within
+from duragent.sandbox.places import check, homes, nearest, resolver, secrets
 from duragent.sandbox.proxy import Lookup, Proxy, lookup
 from duragent.sandbox.running import PRIVATE_HOME, PRIVATE_TMP, Prepared, Runner
 from duragent.sandbox.seccomp import build
@@ -28,6 +28,7 @@ _ALWAYS = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
 )
+_SETTINGS = tuple(f"/proc/{name}" for name in ("acpi", "bus", "fs", "irq", "mtrr", "scsi", "sys", "sysrq-trigger"))
 
 
 class Bubblewrap(Runner):
@@ -48,7 +49,7 @@ class Bubblewrap(Runner):
             inside = proxy.inside(argv, build(sockets=True)) if proxy else list(argv)
             given = proxy.environment if proxy else {}
             words = [*_ALWAYS, *([] if box.network == "all" else ["--unshare-net"]), *mounts]
-            words += ["--proc", "/proc", *_surroundings(box, given)]
+            words += [*_kernel(), *_surroundings(box, given)]
             return _Boxed(self._program, words, inside, box, holders, filtered=proxy is None)
         except BaseException:
             holders.close()
@@ -119,6 +120,15 @@ def _memory(data: bytes) -> int:
     return handle
 
 
+def _kernel() -> Iterator[str]:
+    """A /proc of its own. Root is root there too as far as the settings of the kernel are concerned: not these."""
+    yield from ("--proc", "/proc")
+    if os.geteuid() == 0:
+        for path in _SETTINGS:
+            if os.path.exists(path):
+                yield from ("--ro-bind", path, path)
+
+
 def _surroundings(box: Box, given: Mapping[str, str]) -> Iterator[str]:
     for name, value in {**box.environment, **given}.items():
         yield from ("--setenv", name, value)
@@ -133,7 +143,7 @@ def _find(name: str, box: Box) -> None:
         folders = box.environment.get("PATH", os.defpath).split(":")
         candidates = [os.path.join(box.cwd, folder, name) for folder in folders]
     there = [path for path in candidates if os.path.isfile(path)]
-    if not there and not within(candidates[0], PRIVATE_TMP):
+    if not there:
         raise FileNotFoundError(2, os.strerror(2), name)
     if there and not any(os.access(path, os.X_OK) for path in there):
         raise PermissionError(13, os.strerror(13), name)
@@ -172,7 +182,7 @@ def _marks(box: Box) -> dict[str, Kind]:
             marks[resolver()] = "look"
     marks |= _existing(box.readable, "look")
     marks |= _existing(box.writable, "write")
-    marks |= _existing(box.hidden, "hide")
+    marks |= _existing(map(os.path.realpath, box.hidden), "hide")
     return marks
 
 

@@ -24,6 +24,7 @@ from duragent.sandbox.keeper_main import HEADER
 Value = TypeVar("Value")
 _MAIN = Path(__file__).with_name("keeper_main.py")
 _SEND_SECONDS = 10.0
+_NEEDED = ("LD_LIBRARY_PATH",)  # for an interpreter that is built of shared parts; commands do not get it
 _OPEN_FILES = 16_384
 _ENDINGS: Mapping[str, Ending] = {"exited": "exited", "signalled": "signalled", "processes": "processes"}
 
@@ -166,7 +167,7 @@ class Keeper:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
                 cwd="/",
-                env={},
+                env={name: os.environ[name] for name in _NEEDED if name in os.environ},
             )
         ours.settimeout(_SEND_SECONDS)
         self._door = ours

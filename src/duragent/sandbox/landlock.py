@@ -120,7 +120,7 @@ def _granted(box: Box, folder: str) -> Iterator[tuple[str, int]]:
     marks |= dict.fromkeys(box.readable, _LOOK)
     marks |= dict.fromkeys(box.writable, everything & ~_IOCTL)
     marks |= dict.fromkeys((path for path in box.protected if os.path.lexists(path)), _LOOK)
-    marks |= dict.fromkeys(box.hidden, 0)
+    marks |= dict.fromkeys(map(os.path.realpath, box.hidden), 0)
     marks[folder] = everything & ~_IOCTL
     for path, rights in marks.items():
         cuts = _cuts(path, rights, marks) if rights else ()

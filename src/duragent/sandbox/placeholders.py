@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 _FILES = (".envrc", ".netrc", ".npmrc", "Makefile", "Justfile")
+_TRIES = 10
 _IN_THE_WAY = ("commondir", "config", "config.worktree")
 """Files of a repository that git takes seriously when they are empty: nothing can stand in for them."""
 
@@ -57,26 +58,35 @@ class Placeholders:
         return take_away(self._watched)
 
     def _make(self, path: str, *, folder: bool) -> bool:
-        try:
-            if folder:
-                os.mkdir(path, 0o555)
-            else:
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
-            os.utime(path, ns=(0, 0))
-        except FileExistsError:
-            pass
-        except OSError:
-            return False  # where we cannot write, a command cannot either
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            return os.path.lexists(path)
-        fcntl.flock(handle, fcntl.LOCK_SH)
-        if not _is_ours(path, handle):
+        for _ in range(_TRIES):
+            try:
+                _create(path, folder)
+            except FileExistsError:
+                pass
+            except OSError:
+                return False  # where we cannot write, a command cannot either
+            try:
+                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except FileNotFoundError:
+                continue  # another runtime has just taken it away
+            except OSError:
+                return True  # somebody's own
+            fcntl.flock(handle, fcntl.LOCK_SH)
+            if _is_ours(path, handle):
+                self._held.append((path, handle))
+                return True
             os.close(handle)
-            return os.path.lexists(path)
-        self._held.append((path, handle))
-        return True
+            if os.path.lexists(path):
+                return True
+        return False
+
+
+def _create(path: str, folder: bool) -> None:
+    if folder:
+        os.mkdir(path, 0o555)
+    else:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+    os.utime(path, ns=(0, 0))
 
 
 def _is_folder(path: str) -> bool:

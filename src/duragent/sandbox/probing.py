@@ -38,13 +38,13 @@ async def _try(name: str) -> str:
     try:
         ended = await sandbox.run(["true"], box)
     except (OSError, DuragentError) as error:
-        return f"{error}{_hint(name)}"
+        return f"{error}{_hint(name, str(error))}"
     finally:
         await sandbox.close()
     if (ended.ending, ended.code) == ("exited", 0):
         return ""
     said = ended.output.decode("utf-8", "replace").strip()
-    return f"a first command {ended.ending} with {ended.code}: {said}{_hint(name)}"
+    return f"a first command {ended.ending} with {ended.code}: {said}{_hint(name, said)}"
 
 
 def _known(name: str) -> str:
@@ -55,10 +55,12 @@ def _known(name: str) -> str:
     return ""
 
 
-def _hint(name: str) -> str:
-    """What usually keeps bwrap from making a user namespace."""
+def _hint(name: str, said: str) -> str:
+    """What usually keeps bwrap from making a box."""
     if name != "bubblewrap":
         return ""
+    if "Unknown option" in said:
+        return f". {bwrap()} is too old: it needs version 0.7. Remove it and try: pip install 'duragent[sandbox]'"
     if _is(_RESTRICTED, "1"):
         return (
             f". AppArmor keeps {bwrap()} from making user namespaces: install Ubuntu's own package bubblewrap with its "

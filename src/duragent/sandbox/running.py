@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from duragent.sandbox import Box, Ended, Ending
 from duragent.sandbox.keeper import Command, Keeper, Order
@@ -80,9 +80,8 @@ class Runner:
         try:
             with _Standard(stdin) as files:
                 command = await self._keeper.start(prepared.order, [*files.given, *prepared.files])
-                files.close_given()
-                output.listen(files.take_reader())
-            ending, code = await _wait(command, box.limits.seconds)
+                output.listen(files.begin())
+                ending, code = await _wait(command, box.limits.seconds)
             await output.finish()
             if ending not in ("timeout", "processes"):
                 ending, code = prepared.verdict(ending, code)
@@ -113,16 +112,27 @@ class Running:
     def __init__(self, command: Command, prepared: Prepared) -> None:
         self.pid = command.pid
         self._command, self._prepared = command, prepared
-        command.ended.add_done_callback(lambda _: prepared.close())
+        self._told: asyncio.Future[tuple[Ending, int]] = asyncio.get_running_loop().create_future()
+        command.ended.add_done_callback(self._tidy)
 
     async def wait(self) -> tuple[Ending, int]:
-        ending, code = await asyncio.shield(self._command.ended)
-        return (ending, code) if ending == "processes" else self._prepared.verdict(ending, code)
+        return await asyncio.shield(self._told)
 
     async def kill(self, grace_seconds: float = 5.0) -> None:
         self._command.tell(b"T")
         await asyncio.wait([self._command.ended], timeout=grace_seconds)
         await _end(self._command)
+
+    def _tidy(self, ended: asyncio.Future[tuple[Ending, int]]) -> None:
+        """Tidied up when it ends, whether or not anybody waits for it."""
+        try:
+            ending, code = ended.result()
+            self._told.set_result((ending, code) if ending == "processes" else self._prepared.verdict(ending, code))
+        except OSError as error:
+            self._told.set_exception(error)
+            self._told.exception()  # nobody has to ask
+        finally:
+            self._prepared.close()
 
 
 async def _wait(command: Command, seconds: float) -> tuple[Ending, int]:
@@ -215,37 +225,57 @@ class Output:
 
 
 class _Standard:
-    """The standard files of a command: what it is given to read, and one pipe for all it prints."""
+    """The standard files of a command: one pipe for what it is given, one for all that it prints."""
 
     def __init__(self, stdin: bytes) -> None:
         if stdin:
-            source = os.memfd_create("stdin", os.MFD_CLOEXEC)
-            with open(source, "wb", closefd=False) as file:
-                file.write(stdin)
-            os.lseek(source, 0, os.SEEK_SET)
+            source, feeder = os.pipe2(os.O_CLOEXEC)
         else:
-            source = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._reader, writer = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self._reader, False)
-        self._own = [source, writer]
-        self.given = [source, writer, writer]
-
-    def close_given(self) -> None:
-        for file in self._own:
-            os.close(file)
-        self._own = []
-
-    def take_reader(self) -> int:
-        reader, self._reader = self._reader, -1
-        return reader
+            source, feeder = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1
+        reader, sink = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(reader, False)
+        self.given = [source, sink, sink]
+        self._theirs, self._reader = [source, sink], reader
+        self._feeder, self._left = feeder, memoryview(stdin)
 
     def __enter__(self) -> "_Standard":
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self.close_given()
+    def __exit__(self, *_: object) -> None:
+        self._close_theirs()
         if self._reader >= 0:
             os.close(self._reader)
+        self._starve()
+
+    def begin(self) -> int:
+        """The command has its files: let go of ours, feed it, and give the end that is to be read."""
+        self._close_theirs()
+        if self._feeder >= 0:
+            os.set_blocking(self._feeder, False)
+            asyncio.get_running_loop().add_writer(self._feeder, self._feed)
+        reader, self._reader = self._reader, -1
+        return reader
+
+    def _close_theirs(self) -> None:
+        for file in self._theirs:
+            os.close(file)
+        self._theirs = []
+
+    def _feed(self) -> None:
+        try:
+            self._left = self._left[os.write(self._feeder, self._left) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._left = self._left[:0]  # nobody reads it
+        if not self._left:
+            self._starve()
+
+    def _starve(self) -> None:
+        if self._feeder >= 0:
+            asyncio.get_running_loop().remove_writer(self._feeder)
+            os.close(self._feeder)
+            self._feeder = -1
 
 
 # --- private folders ----------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ _NUMBERS: Mapping[str, tuple[int, int]] = {
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
     "lookup_dcookie": (212, 18),
+    "migrate_pages": (256, 238),
     "mknod": (133, -1),
     "mknodat": (259, 33),
     "modify_ldt": (154, -1),
@@ -72,6 +73,7 @@ _NUMBERS: Mapping[str, tuple[int, int]] = {
     "personality": (135, 92),
     "pidfd_getfd": (438, 438),
     "pivot_root": (155, 41),
+    "prlimit64": (302, 261),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "ptrace": (101, 117),
@@ -97,7 +99,7 @@ _NUMBERS: Mapping[str, tuple[int, int]] = {
 }
 # Ruled by what they are called with; all others in the table are refused always.
 _RULED = {"chmod", "clone", "clone3", "creat", "fchmod", "fchmodat", "fchmodat2", "ioctl", "mknod", "mknodat"}
-_RULED |= {"open", "openat", "openat2", "personality", "socket", "socketpair", "truncate", "unshare"}
+_RULED |= {"open", "openat", "openat2", "personality", "prlimit64", "socket", "socketpair", "truncate", "unshare"}
 
 _NAMESPACES = 0x7E02_0000
 _NEW_TIME = 0x80
@@ -157,6 +159,7 @@ def _rules(sockets: bool, truncation: bool) -> Iterator[tuple[str, list[Instruct
     yield "unshare", _unless_bits(0, _NAMESPACES | _NEW_TIME)
     yield "ioctl", [_load(1), *_unless_equal(_TERMINAL_INPUT)]
     yield "personality", [_load(0), *_only(_PERSONALITIES)]
+    yield "prlimit64", [_load(0), *_only((0,))]  # its own limits, not those of the runtime
     yield "socket", _socket(sockets)
     # A pair of datagram sockets could still send to any address; streams are connected for good.
     pair = [_load(0), (_EQUAL, 1, 0, _UNIX), _refuse(), _load(1), (_AND, 0, 0, 0xF)]

@@ -122,7 +122,7 @@ def _is_program(tool: AgentTool) -> bool:
 
 def stamp_of(host: Host) -> object:
     """What a toolbox was built from on disk: a different one means that it must be built again."""
-    return import_module("duragent.tools.cli").stamp(host)
+    return import_module("duragent.tools.cli").stamp(host, host.agent.tools)
 
 
 def tools_of(agent: Agent, host: Host) -> tuple[Toolbox, tuple[str, ...]]:

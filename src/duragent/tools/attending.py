@@ -245,10 +245,10 @@ class Attendant:
             return "Its input is closed."
         data = text.encode("utf-8", "replace")
         async with live.writing:
-            sent = await send(lambda: live.stdin, data, WRITE_SECONDS)
+            sent, heard = await send(lambda: live.stdin, data, WRITE_SECONDS)
         if sent == len(data):
             return ""
-        if live.stdin < 0 or live.done.is_set():
+        if not heard:
             return f"It reads no more: {sent} of {len(data)} bytes were handed over."
         return f"It did not read all of it within {WRITE_SECONDS:g} s: {sent} of {len(data)} bytes were handed over."
 

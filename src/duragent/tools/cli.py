@@ -24,7 +24,7 @@ from duragent.core.policy import ToolSpec
 from duragent.sandbox import Box
 from duragent.tools import Scene, Tool, help
 from duragent.tools.host import Host
-from duragent.tools.printed import plain
+from duragent.tools.printed import decoded, plain
 from duragent.tools.shell import bounded, execute
 
 OURS = frozenset({*BUILTINS, "skill", "tool_help"})
@@ -63,6 +63,24 @@ class Program(Struct, frozen=True):
     source: Literal["declared", "agent", "workspace"]
 
 
+class Roots:
+    """Where tools live, links followed: the agent's folder, and the one for tools of the whole workspace."""
+
+    def __init__(self, host: Host) -> None:
+        self.home = os.path.realpath(host.home)
+        self.shared = os.path.realpath(os.path.join(host.workspace, "tools"))
+        self._walked: dict[str, str] = {}  # the files of a tool share most of the way to them
+
+    def real(self, path: str) -> str:
+        """Where a path leads."""
+        if os.path.islink(path):
+            return os.path.realpath(path)
+        folder, name = os.path.split(path)
+        if folder not in self._walked:
+            self._walked[folder] = os.path.realpath(folder)
+        return os.path.join(self._walked[folder], name)
+
+
 class Found(Struct, frozen=True):
     """What there is, why something else is not offered, and where was looked."""
 
@@ -83,6 +101,7 @@ def find(host: Host, tools: Iterable[AgentTool]) -> Found:
     """Every program by its name: a declared one before the agent's own folder, that before the workspace's."""
     listed = list(tools)
     folders = _folders(host)
+    roots = Roots(host)
     programs: dict[str, Program] = {}
     notes: list[str] = []
 
@@ -93,7 +112,7 @@ def find(host: Host, tools: Iterable[AgentTool]) -> Found:
             why = "the name belongs to a builtin tool" if tool.name in OURS else "use letters, digits, - and _ only"
             notes.append(f"Not offered: {plain(tool.command)} cannot be called {plain(tool.name)}; {why}.")
             return
-        made = _program(host, tool, source)
+        made = _program(host, roots, tool, source)
         if isinstance(made, str):
             notes.append(f"Not offered: {tool.name}. {made}")
         else:
@@ -104,7 +123,7 @@ def find(host: Host, tools: Iterable[AgentTool]) -> Found:
             offer(tool, "declared")
     own = {tool.name: tool for tool in listed if isinstance(tool, DiscoveredTool)}
     if folders[0][1] == "agent":  # what is there now counts, not what was there when the agent was read
-        own = {tool.name: tool for tool in discover(folders[0][0]) if _inside(tool.command, host.home)}
+        own = {tool.name: tool for tool in discover(folders[0][0]) if _inside(roots.real(tool.command), roots.home)}
     for tool in own.values():
         offer(tool, "agent")
     for tool in discover(os.path.join(host.workspace, "tools")):
@@ -171,7 +190,7 @@ def _look(path: str) -> tuple[int, ...]:
 
 
 def _program(
-    host: Host, tool: CliTool | DiscoveredTool, source: Literal["declared", "agent", "workspace"]
+    host: Host, roots: Roots, tool: CliTool | DiscoveredTool, source: Literal["declared", "agent", "workspace"]
 ) -> Program | str:
     """The program behind a tool, or why it cannot be run."""
     if isinstance(tool, DiscoveredTool):
@@ -194,26 +213,25 @@ def _program(
             return f"There is no file {path}."
         if not os.access(path, os.X_OK):
             return f"{path} is not executable. Try: chmod +x {shlex.quote(path)}"
-        words[0], own = path, _own(host, path)
-    readme = os.path.join(host.home, tool.readme) if tool.readme else None
-    if readme is not None and not _inside(readme, host.home, os.path.join(host.workspace, "tools")):
+        words[0], own = path, _own(roots, path)
+    readme = os.path.normpath(os.path.join(host.home, tool.readme)) if tool.readme else None
+    if readme is not None and not _inside(roots.real(readme), roots.home, roots.shared):
         readme = None
     said = tool.description if isinstance(tool, CliTool) else ""
     about = said or _first_sentence(readme) or f"Runs the program {tool.name}."
     return Program(tool.name, tuple(words), own, about, readme, source)
 
 
-def _own(host: Host, path: str) -> str:
+def _own(roots: Roots, path: str) -> str:
     """What a program may read of its surroundings: its folder, if that is a folder for tools; else itself alone."""
-    folder = os.path.dirname(os.path.realpath(path))
-    home, shared = os.path.realpath(host.home), os.path.realpath(os.path.join(host.workspace, "tools"))
-    roomy = folder not in (home, shared) and _inside(folder, home, shared)
-    return folder if roomy else os.path.realpath(path)
+    real = roots.real(path)
+    folder = os.path.dirname(real)
+    roomy = folder not in (roots.home, roots.shared) and _inside(folder, roots.home, roots.shared)
+    return folder if roomy else real
 
 
-def _inside(path: str, *folders: str) -> bool:
-    real = os.path.realpath(path)
-    return any(os.path.commonpath([real, os.path.realpath(each)]) == os.path.realpath(each) for each in folders)
+def _inside(real: str, *roots: str) -> bool:
+    return any(real == root or real.startswith(f"{root.rstrip('/')}/") for root in roots)
 
 
 def _first_sentence(readme: str | None) -> str:
@@ -221,8 +239,8 @@ def _first_sentence(readme: str | None) -> str:
     if readme is None:
         return ""
     try:
-        with open(readme, encoding="utf-8", errors="replace") as file:
-            lines = [line.strip() for line in plain(file.read(4_096)).splitlines()]
+        with open(readme, "rb", buffering=0) as file:
+            lines = [line.strip() for line in decoded(file.read(4_096)).splitlines()]
     except OSError:
         return ""
     said = [line for line in lines if line and not line.startswith(("#", "<!--", "[![", "![", "```", "---", "==="))]

@@ -71,7 +71,11 @@ class Orphan:
         self._fd = os.pidfd_open(pid)
 
     async def wait(self) -> tuple[Ending, int]:
-        await readable(self._fd)
+        copy = os.dup(self._fd)  # an event loop knows one waiter for each file, and here may be two
+        try:
+            await readable(copy)
+        finally:
+            os.close(copy)
         return "exited", -1
 
     async def kill(self, grace_seconds: float = 5.0) -> None:
@@ -97,10 +101,10 @@ async def readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-async def send(pipe: Callable[[], int], data: bytes, seconds: float) -> int:
-    """How many bytes a pipe took before the time was over or nobody read any more; it is -1 once it is closed."""
+async def send(pipe: Callable[[], int], data: bytes, seconds: float) -> tuple[int, bool]:
+    """How many bytes a pipe took in this time, and whether somebody still reads it. `pipe` is -1 once it is closed."""
     sent = 0
-    with suppress(TimeoutError, OSError):
+    try:
         async with asyncio.timeout(seconds):
             while sent < len(data) and (fd := pipe()) >= 0:
                 os.set_blocking(fd, False)
@@ -108,7 +112,11 @@ async def send(pipe: Callable[[], int], data: bytes, seconds: float) -> int:
                     sent += os.write(fd, data[sent : sent + 65_536])
                 except BlockingIOError:
                     await _writable(fd)
-    return sent
+    except TimeoutError:
+        return sent, True
+    except OSError:
+        return sent, False
+    return sent, pipe() >= 0
 
 
 async def _writable(fd: int) -> None:
