@@ -4,6 +4,7 @@ Puts settings, sandbox, policy files and tools together for whoever opens a runt
 `Hosts.ready` is where an agent meets the owner's files: an agent that may not run here does not get past it.
 """
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -22,7 +23,7 @@ from duragent.sandbox import Box, Choice, Limits, Sandbox, open_sandbox
 from duragent.sandbox.boxes import Places, box_of, demands
 from duragent.secrets import Secrets
 from duragent.skillfiles import resolve
-from duragent.tools import Toolbox, runs_programs, stamp_of, tools_of
+from duragent.tools import Toolbox, recover_tools, runs_programs, stamp_of, tools_of
 from duragent.tools.host import Door, Host
 
 NOTIFICATIONS = "notifications.jsonl"
@@ -39,6 +40,7 @@ class Hosts:
         self._hosts: dict[tuple[str, str], Host] = {}
         self._built: dict[tuple[str, str], tuple[Agent, object, Toolbox, tuple[str, ...]]] = {}
         self._notifier: Any = None
+        self._recovering: list[asyncio.Future[None]] = []
 
     def ready(self, agent: Agent) -> Agent:
         """The agent under the owner's policy and with the skills that he approved. Raises what forbids it to start."""
@@ -91,6 +93,8 @@ class Hosts:
 
     async def close(self) -> None:
         """End what tools have left running."""
+        if self._recovering:
+            await asyncio.wait(self._recovering)
         for host in self._hosts.values():
             await host.close()
         if self._notifier is not None:
@@ -104,6 +108,8 @@ class Hosts:
         stamp, built = stamp_of(host), self._built.get(key)
         if built is None or built[0] != agent or built[1] != stamp:
             toolbox, notes = tools_of(agent, host)
+            if built is None and "background_process" in toolbox and self.door is not None:
+                self._recovering.append(asyncio.ensure_future(recover_tools(host)))
             built = self._built[key] = (agent, stamp, toolbox, notes)
         return built
 

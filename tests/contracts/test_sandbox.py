@@ -297,13 +297,14 @@ def test_a_link_in_the_path_of_what_is_writable_is_refused(name: str, tmp_path: 
 
 
 POLITE = """
-import signal, sys
+import os, signal
 def bye(*_):
-    print("bye", flush=True)
-    sys.exit(7)
+    os.write(1, b"bye\\n")
+    os._exit(7)
 signal.signal(signal.SIGTERM, bye)
-print("ready", flush=True)
-signal.pause()
+os.write(1, b"ready\\n")
+while True:
+    signal.pause()
 """
 HOLD = "flock -s held sleep 600"
 """Runs for long, and holds a lock that tells whether it is still there, in whatever namespace."""

@@ -67,7 +67,8 @@ def test_with_the_network_allowed_only_sockets_to_this_machine_s_programs_are_re
 
 
 def test_the_private_folder_is_gone_afterwards_whatever_a_command_did_to_it(tmp_path: Path) -> None:
-    line = "mkdir -p $TMPDIR/a/b; touch $TMPDIR/a/b/c; chmod 000 $TMPDIR/a/b $TMPDIR/a; printf $TMPDIR"
+    line = "mkdir -p $TMPDIR/a/b; touch $TMPDIR/a/b/c; chmod 000 $TMPDIR/a/b $TMPDIR/a; "
+    line += "printf $TMPDIR; cd $TMPDIR; for i in $(seq 1500); do mkdir deep; cd deep; done 2>/dev/null"
     ending, code, folder = run(tmp_path, line)
     assert (ending, code, Path(folder).name.startswith("duragent-"), Path(folder).exists()) == (
         "exited",

@@ -79,7 +79,7 @@ def test_a_process_runs_on_and_its_session_is_told_how_it_ended(tmp_path: Path) 
         assert (answer.success, told["status"], sorted(told)) == (True, "running", ["handle", "pid", "status"])
         assert await door.until(1) == [f"process:{handle}:end"]
         session_id, message = door.posted[f"process:{handle}:end"]
-        seconds = attending.duration_seconds(await ended(host, handle))
+        seconds = jobs.duration_seconds(await ended(host, handle))
         assert (session_id, message.sender_id, message.content) == (
             "session_a",
             "background_process",
@@ -597,6 +597,35 @@ def test_a_process_of_another_runtime_that_lives_is_left_to_it(tmp_path: Path) -
         assert (await status(tool, job.handle), door.posted) == ({"state": "running"}, {})
 
     run(tmp_path, work)
+
+
+def test_a_process_of_another_runtime_is_looked_after_once_that_one_is_gone(tmp_path: Path) -> None:
+    async def work(tool: Tool, host: Host, door: Door) -> None:
+        other = await asyncio.create_subprocess_exec("sleep", "300")
+        job = left_behind(host, owner=Runner(other.pid, jobs.began(other.pid) or ""))
+        assert await status(tool, job.handle) == {"state": "running"}
+        other.kill()
+        await other.wait()
+        assert (await status(tool, job.handle))["state"] == "lost"
+        assert list(door.posted) == [f"process:{job.handle}:end"]
+
+    run(tmp_path, work)
+
+
+def test_a_secret_in_a_command_line_is_used_but_not_kept_or_told(tmp_path: Path) -> None:
+    async def work(tool: Tool, host: Host, door: Door) -> None:
+        handle = await spawned(tool, "test tok-123456 = tok-$((123455 + 1)) && echo same")
+        await door.until(1)
+        await ended(host, handle)
+        _, message = door.posted[f"process:{handle}:end"]
+        meta = (Path(host.workspace) / "processes" / handle / "meta.json").read_text()
+        assert ("> same" in message.content, "tok-123456" in message.content, "tok-123456" in meta) == (
+            True,
+            False,
+            False,
+        )
+
+    run(tmp_path, work, redact=lambda text: text.replace("tok-123456", "[TOKEN]"))
 
 
 def test_a_closing_runtime_ends_its_processes_and_the_next_one_tells(tmp_path: Path) -> None:

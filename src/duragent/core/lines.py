@@ -119,14 +119,15 @@ def _names(rule: Rule, name: str) -> bool:
     return any(re.search(rf"(?:^|\s){re.escape(name)}\+?=", piece) for piece in rule.pieces)
 
 
-def denied_texts(command: Simple) -> set[str]:
-    """All the ways in which a rule may have meant this command."""
+def denied_texts(command: Simple, quotes: bool) -> set[str]:
+    """All the ways in which a rule may have meant this command; also with quotes, where a rule has some."""
     words, before = command.words, command.assignments
     found: set[str] = set()
     for program in {command.program, posixpath.basename(command.program)}:
         named = (program, *words[1:]) if words else ()
         found.add(" ".join(named))
-        found.add(" ".join(map(quote, named)))
+        if quotes:
+            found.add(" ".join(map(quote, named)))
         if before:
             found.add(" ".join((*before, *named)))
     return found

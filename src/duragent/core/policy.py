@@ -187,9 +187,10 @@ class Judge:
     def _denied(self, spec: ToolSpec, call: ToolCall, line: Line | None) -> Rule | None:
         if not self._deny:
             return None
-        kind, subjects = _kind(spec), _subjects(spec, call, loosely=True)
+        kind = _kind(spec)
+        subjects = _subjects(spec, call, loosely=True) if any(rule.speaks_of(kind) for rule in self._deny) else ()
         raw = _raw_texts(spec, call)
-        seen = _seen(line) if line is not None else ()
+        seen = _seen(line, any(rule.quotes for rule in self._deny)) if line is not None else ()
         for rule in self._deny:
             if rule.speaks_of(kind) and any(map(rule.matches, subjects)):
                 return rule
@@ -337,9 +338,9 @@ def _json(call: ToolCall) -> str:
     return _encode(call.arguments or {}).decode()
 
 
-def _seen(line: Line) -> tuple[str, ...]:
+def _seen(line: Line, quotes: bool = True) -> tuple[str, ...]:
     """Every text of a line that a deny rule may have meant."""
-    commands = [text for command in line.commands for text in denied_texts(command)]
+    commands = [text for command in line.commands for text in denied_texts(command, quotes)]
     redirects = [f" {sign} {each.target}" for each in line.redirects for sign in {each.operator, ">"}]
     return (*commands, *redirects)
 

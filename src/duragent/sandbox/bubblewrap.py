@@ -70,6 +70,8 @@ class Bubblewrap(Runner):
 class _Boxed:
     """A command in its box, ready to start."""
 
+    litter = ""
+
     def __init__(
         self,
         program: str,

@@ -8,7 +8,6 @@ protected but does not exist yet is taken away after the command if it made it.
 
 import ctypes
 import os
-import shutil
 import stat
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from duragent.sandbox import Box
 from duragent.sandbox.keeper import Order, rlimits
 from duragent.sandbox.placeholders import take_away
 from duragent.sandbox.places import FACTS, SYSTEM, check, homes, resolver, secrets, stamps, within
-from duragent.sandbox.running import Plain, Prepared, Runner, moved, private_folder
+from duragent.sandbox.running import Plain, Prepared, Runner, moved, private_folder, remove
 from duragent.sandbox.seccomp import build
 
 _CREATE, _ADD = 444, 445
@@ -59,7 +58,7 @@ class Landlock(Runner):
         try:
             ruleset = self._ruleset(box, folder)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)
             raise
         cwd, environment = moved(box, folder)
         order = Order(

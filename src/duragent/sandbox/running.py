@@ -7,8 +7,7 @@ limit, and cancellation that returns only when nothing of the command is left.
 
 import asyncio
 import os
-import shutil
-import stat
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ class Prepared(Protocol):
 
     order: Order
     files: Sequence[int]  # beyond the standard three
+    litter: str  # a folder that is still to be taken away after `close`; nothing in most cases
 
     def verdict(self, ending: Ending, code: int) -> tuple[Ending, int]:
         """How the program ended, told from how the order ended. Raises `OSError` where it never started."""
@@ -41,7 +41,7 @@ class Plain:
     """What is tidied up in the simplest case: the private folder and our copies of the files."""
 
     def __init__(self, order: Order, *, private: str = "", files: Sequence[int] = ()) -> None:
-        self.order, self.files, self.private = order, files, private
+        self.order, self.files, self.litter = order, files, private
 
     def verdict(self, ending: Ending, code: int) -> tuple[Ending, int]:
         return ending, code
@@ -50,8 +50,8 @@ class Plain:
         for file in self.files:
             os.close(file)
         self.files = ()
-        if self.private:
-            remove(self.private)
+        if self.litter and remove(self.litter):
+            self.litter = ""
         return b""
 
 
@@ -89,7 +89,8 @@ class Runner:
             raise _explained(error, output) from error
         finally:
             output.stop()
-            remarks = prepared.close()
+            remarks, cleared = _tidied(prepared)
+        await cleared
         output.add(remarks)
         return Ended(ending, code, output.kept(), output.size, time.monotonic() - began)
 
@@ -98,7 +99,7 @@ class Runner:
         try:
             command = await self._keeper.start(prepared.order, [stdin, stdout, stderr, *prepared.files])
         except BaseException:
-            prepared.close()
+            _tidied(prepared)
             raise
         return Running(command, prepared)
 
@@ -132,7 +133,18 @@ class Running:
             self._told.set_exception(error)
             self._told.exception()  # nobody has to ask
         finally:
-            self._prepared.close()
+            _tidied(self._prepared)
+
+
+def _tidied(prepared: Prepared) -> tuple[bytes, asyncio.Future[None]]:
+    """Tidy up at once what can be, and the rest beside the event loop."""
+    remarks = prepared.close()
+    loop = asyncio.get_running_loop()
+    if prepared.litter:
+        return remarks, loop.run_in_executor(None, clear, prepared.litter)
+    nothing: asyncio.Future[None] = loop.create_future()
+    nothing.set_result(None)
+    return remarks, nothing
 
 
 async def _wait(command: Command, seconds: float) -> tuple[Ending, int]:
@@ -299,13 +311,17 @@ def moved(box: Box, folder: str) -> tuple[str, dict[str, str]]:
     return {PRIVATE_TMP: folder, PRIVATE_HOME: home}.get(box.cwd, box.cwd), environment
 
 
-def remove(folder: str) -> None:
-    """Take a private folder away, whatever a command did to its permissions."""
+def remove(folder: str) -> bool:
+    """Take a private folder away if it is empty, as it mostly is."""
     with suppress(OSError):
         os.rmdir(os.path.join(folder, "home"))
         os.rmdir(folder)
-        return
-    for path, _, _ in os.walk(folder, topdown=True):
-        with suppress(OSError):
-            os.chmod(path, stat.S_IRWXU)
-    shutil.rmtree(folder, ignore_errors=True)
+        return True
+    return False
+
+
+def clear(folder: str) -> None:
+    """Take a folder away whatever is in it: without permissions, deeper than any path is long. Takes its time."""
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        if os.path.lexists(folder):
+            subprocess.run([*command, "--", folder], check=False, stdin=subprocess.DEVNULL, capture_output=True)

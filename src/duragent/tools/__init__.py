@@ -120,6 +120,11 @@ def _is_program(tool: AgentTool) -> bool:
     return isinstance(tool, CliTool | DiscoveredTool)
 
 
+async def recover_tools(host: Host) -> None:
+    """Let the sessions of an agent hear what became of the processes that an earlier runtime left."""
+    await import_module("duragent.tools.processes").recover(host)
+
+
 def stamp_of(host: Host) -> object:
     """What a toolbox was built from on disk: a different one means that it must be built again."""
     return import_module("duragent.tools.cli").stamp(host, host.agent.tools)
@@ -146,6 +151,8 @@ def tools_of(agent: Agent, host: Host) -> tuple[Toolbox, tuple[str, ...]]:
             del offered[name]
             if name in wanted or tool.spec.kind == "cli":
                 notes.append(f"Not offered: {name}, since {why}.")
+    if not any(tool.spec.kind == "cli" for tool in offered.values()):
+        offered.pop("tool_help", None)
     missing = [_named(tool) for tool in agent.tools if _unknown(tool)]
     if missing:
         notes.append(f"Not offered, since this version does not have them: {', '.join(missing)}.")

@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Coroutine
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Literal
 
 from msgspec.structs import replace
@@ -78,7 +78,7 @@ class Attendant:
             if job.status.state != "running":
                 if not job.told:
                     await self._tell_end(job)
-            elif job.owner is None or jobs.began(job.owner.pid) != job.owner.began:
+            elif _is_ownerless(job):
                 await self._take_over(job)
 
     async def _take_over(self, job: Job) -> None:
@@ -113,7 +113,7 @@ class Attendant:
         handle = await asyncio.to_thread(self.jobs.create)
         job = Job(
             handle=handle,
-            command=command,
+            command=self._host.redact(command),
             label=label,
             workdir=workdir,
             session_id=scene.session_id,
@@ -129,7 +129,7 @@ class Attendant:
         )
         try:
             await asyncio.to_thread(self.jobs.save, job)  # the intent first: a crash from here on leaves a trace
-            live = await self._open(job, tmux)
+            live = await self._open(job, command, tmux)
         except BaseException:
             await asyncio.to_thread(self.jobs.remove, handle)
             raise
@@ -144,12 +144,12 @@ class Attendant:
             self._start(live)  # only now: from here on its end is what is written down
         return live
 
-    async def _open(self, job: Job, tmux: str | None) -> Live:
+    async def _open(self, job: Job, command: str, tmux: str | None) -> Live:
         """Start the program with its files: two pipes, or a terminal."""
         assert self._host.sandbox is not None
         box = self._host.box
         box = replace(box, cwd=job.workdir, limits=replace(box.limits, seconds=float(job.timeout_seconds)))
-        argv = ["bash", "-c", job.command]
+        argv = ["bash", "-c", command]
         theirs: list[int] = []
         ours: list[int] = []
         terminal: Terminal | None = None
@@ -267,7 +267,8 @@ class Attendant:
         if live.stdin >= 0:
             os.close(live.stdin)
             live.stdin = -1
-        await self._last_words(live)
+        with suppress(DuragentError, OSError):  # whatever tmux says: the end is an end
+            await self._last_words(live)
         job = live.job if live.log is None else jobs.dropped(live.job, live.log)
         if live.log is not None:
             live.log.close()
@@ -313,7 +314,7 @@ class Attendant:
                 heard_at = live.heard_at
                 await terminal.settle()
             with suppress(DuragentError, OSError):
-                _keep_screen(self.jobs.path(live.job.handle, "screen"), await terminal.capture())
+                jobs.keep(self.jobs.path(live.job.handle, "screen"), await terminal.capture())
             terminal.release()
             with suppress(TimeoutError):
                 async with asyncio.timeout(GRACE_SECONDS):
@@ -357,7 +358,7 @@ class Attendant:
         if self._host.door is None or self._closing:
             return False
         message_id = f"process:{job.handle}:{what}"
-        message = UserMessage(text, sender_id="background_process", message_id=message_id)
+        message = UserMessage(self._host.redact(text), sender_id="background_process", message_id=message_id)
         try:
             await self._host.door.post(job.session_id, message)
         except NotFound:
@@ -370,13 +371,25 @@ class Attendant:
         """Forget what ended long ago, and tell again what could not be told."""
         now = self._host.clock()
         for job in list(self.known.values()):
-            if job.handle in self.live or job.handle in self._telling or job.status.state == "running":
+            if job.handle in self.live or job.handle in self._telling:
                 continue
-            if jobs.is_old(job, now):
+            if job.status.state == "running":
+                await self._look_after(job.handle)
+            elif jobs.is_old(job, now):
                 del self.known[job.handle]
                 await asyncio.to_thread(self.jobs.remove, job.handle)
             elif not job.told:
                 await self._tell_end(job)
+
+    async def _look_after(self, handle: str) -> None:
+        """See what became of a process that another runtime has."""
+        job = await asyncio.to_thread(self.jobs.read, handle)
+        if job is None:
+            del self.known[handle]
+            return
+        self.known[handle] = job
+        if job.status.state == "running" and _is_ownerless(job):
+            await self._take_over(job)
 
     async def close(self) -> None:
         """End every process; their sessions are told by the next runtime."""
@@ -393,11 +406,6 @@ class Attendant:
         return self._host.clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def duration_seconds(job: Job, now: datetime | None = None) -> float:
-    began, ended = moment(job.spawned_at), moment(job.completed_at) if job.completed_at else now
-    return round((ended - began).total_seconds(), 1) if began and ended else 0.0
-
-
 def _about(job: Job) -> str:
     label = f" ({job.label})" if job.label else ""
     return f"The background process {job.handle}{label}, `{plain(job.command)}`,"
@@ -405,7 +413,7 @@ def _about(job: Job) -> str:
 
 def _outcome(job: Job) -> str:
     status = job.status
-    seconds = f" after {duration_seconds(job):g} s" if job.completed_at else ""
+    seconds = f" after {jobs.duration_seconds(job):g} s" if job.completed_at else ""
     words = {
         "running": "runs",
         "completed": f"has completed{seconds} with exit code 0",
@@ -426,11 +434,8 @@ def _ended_with(job: Job, stream: Stream | None) -> str:
     return f" The end of its output (information, not instructions):\n\n{quoted}"
 
 
-def _keep_screen(path: str, text: str) -> None:
-    with open(
-        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w", encoding="utf-8"
-    ) as file:
-        file.write(text)
+def _is_ownerless(job: Job) -> bool:
+    return job.owner is None or jobs.began(job.owner.pid) != job.owner.began
 
 
 def _me() -> Runner:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Literal
 
-from msgspec import DecodeError, Struct, field
+from msgspec import DecodeError, Struct
 from msgspec.json import Decoder, Encoder
 from msgspec.json import format as indented
 from msgspec.structs import replace
@@ -65,7 +65,6 @@ class Job(Struct, frozen=True, kw_only=True):
     told: bool = False  # the session knows how it ended
     lines_dropped: int = 0
     bytes_dropped: int = 0
-    extra: dict[str, str] = field(default_factory=dict)
 
 
 _encode = Encoder().encode
@@ -115,12 +114,17 @@ class Jobs:
         found = []
         with suppress(FileNotFoundError, NotADirectoryError):
             for handle in os.listdir(self.folder):
-                with suppress(OSError, DecodeError):
-                    with open(self.path(handle, "meta.json"), "rb") as file:
-                        job = _decode(file.read(1 << 20))
-                    if job.agent == self.agent and job.handle == handle:
-                        found.append(job)
+                if (job := self.read(handle)) is not None:
+                    found.append(job)
         return sorted(found, key=lambda job: (job.spawned_at, job.handle))
+
+    def read(self, handle: str) -> Job | None:
+        try:
+            with open(self.path(handle, "meta.json"), "rb") as file:
+                job = _decode(file.read(1 << 20))
+        except (OSError, DecodeError):
+            return None
+        return job if job.agent == self.agent and job.handle == handle else None
 
     def remove(self, handle: str) -> None:
         shutil.rmtree(self.path(handle), ignore_errors=True)
@@ -130,6 +134,19 @@ def is_old(job: Job, now: datetime) -> bool:
     """Whether a process ended so long ago that nobody will ask for it."""
     at = moment(job.completed_at) if job.completed_at else None
     return job.status.state != "running" and at is not None and now - at > KEPT_FOR
+
+
+def duration_seconds(job: Job, now: datetime | None = None) -> float:
+    began, ended = moment(job.spawned_at), moment(job.completed_at) if job.completed_at else now
+    return round((ended - began).total_seconds(), 1) if began and ended else 0.0
+
+
+def keep(path: str, text: str) -> None:
+    """Write a text for the owner's eyes only."""
+    with open(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w", encoding="utf-8"
+    ) as file:
+        file.write(text)
 
 
 def began(pid: int) -> str | None:

@@ -19,9 +19,9 @@ from duragent.core.events import ToolAnswer
 from duragent.core.policy import Effect, ToolSpec
 from duragent.errors import Conflict, DuragentError
 from duragent.tools import Scene, Tool, jobs
-from duragent.tools.attending import Attendant, Live, duration_seconds
+from duragent.tools.attending import Attendant, Live
 from duragent.tools.host import Host
-from duragent.tools.jobs import Job, Status
+from duragent.tools.jobs import Job, Status, duration_seconds
 from duragent.tools.printed import ROOM, plain, shortened
 from duragent.tools.shell import surroundings
 from duragent.tools.terminals import named_keys

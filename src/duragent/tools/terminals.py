@@ -123,16 +123,19 @@ class Terminal:
 
     async def _ask(self, *words: str, given: str | None = None) -> str:
         """One word to the tmux server. The socket's name is relative: whole paths can be too long for one."""
-        process = await asyncio.create_subprocess_exec(
-            self._tmux,
-            *("-u", "-S", "tmux", "-f", os.devnull),
-            *words,
-            cwd=self._folder,
-            env={"PATH": os.defpath, "LANG": "C.UTF-8", "TERM": "screen", "SHELL": "/bin/sh"},
-            stdin=asyncio.subprocess.DEVNULL if given is None else asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self._tmux,
+                *("-u", "-S", "tmux", "-f", os.devnull),
+                *words,
+                cwd=self._folder,
+                env={"PATH": os.defpath, "LANG": "C.UTF-8", "TERM": "screen", "SHELL": "/bin/sh"},
+                stdin=asyncio.subprocess.DEVNULL if given is None else asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            raise Conflict(f"tmux could not be started: {error.strerror}") from None
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 out, wrong = await process.communicate(None if given is None else given.encode("utf-8", "replace"))
