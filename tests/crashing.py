@@ -23,6 +23,7 @@ from duragent.models import Answer, Listener
 from duragent.runtime import Runtime, Settings
 from duragent.store import disk
 from duragent.tools import Tool, function_tool
+from tests.acting import decide
 
 ROOT = Path(__file__).resolve().parents[1]
 KILLED = 77

@@ -65,7 +65,19 @@ MAY_IMPORT: dict[str, set[str]] = {
 PURE_PARTS = {"agent", "core", "formats"}
 # All that the pure parts may import beside what is ours. The clock, chance and the world arrive as arguments.
 PURE = {
-    *("abc", "collections", "difflib", "fnmatch", "functools", "graphlib", "hashlib", "ipaddress", "itertools", "json", "math"),
+    *(
+        "abc",
+        "collections",
+        "difflib",
+        "fnmatch",
+        "functools",
+        "graphlib",
+        "hashlib",
+        "ipaddress",
+        "itertools",
+        "json",
+        "math",
+    ),
     *("bisect", "datetime", "posixpath", "re", "shlex", "typing", "urllib.parse", "zlib"),
     *("cronsim", "jsonschema_rs", "markdown_it", "msgspec", "tree_sitter", "tree_sitter_bash", "unicodedata", "yaml"),
 }

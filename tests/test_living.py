@@ -15,7 +15,6 @@ from duragent.runtime import Runtime
 from duragent.store import disk
 from duragent.store.files import FileStore
 from tests.acting import (
-    decide,
     AGENT,
     Clock,
     Gate,
@@ -23,6 +22,7 @@ from tests.acting import (
     Watcher,
     call,
     calling,
+    decide,
     play,
     results,
     runtime_at,

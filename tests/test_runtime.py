@@ -15,13 +15,13 @@ from duragent.models import Answer
 from duragent.store import disk
 from duragent.store.files import FileStore
 from tests.acting import (
-    decide,
     AGENT,
     Clock,
     Gate,
     Speaker,
     call,
     calling,
+    decide,
     nothing,
     play,
     results,

@@ -84,7 +84,7 @@ class Hosts:
             return remember(file, rule)
 
         return Place(
-            self._workdir(agent),
+            workdir_of(self.config, agent, self.environ),
             timedelta(hours=hours) if hours else None,
             self.secrets.redact,
             self._notify if told else None,
@@ -130,7 +130,7 @@ class Hosts:
         return Host(
             agent,
             home=home_of(agent),
-            workdir=self._workdir(agent),
+            workdir=workdir_of(self.config, agent, self.environ),
             workspace=str(config.workspace),
             memory_dir=str(memory / "agents" / _plain(agent.name) if memory else self._memory(agent)),
             world_dir=str(config.world_dir or (memory or config.workspace / "memory") / "world"),
@@ -147,21 +147,14 @@ class Hosts:
         """Beside an agent that has a folder of its own; one file among others has its memory in the workspace."""
         source = agent.source.path
         own = os.path.isdir(source) or os.path.basename(source) in ("agent.yaml", "agent.yml")
-        return Path(home_of(agent)) / "memory" if own else self.config.workspace / "agents" / _plain(agent.name) / "memory"
-
-    def _workdir(self, agent: Agent) -> str:
-        """Where commands work: what the settings say, the folder of duragent.yaml, or a folder of the agent's own.
-        Never a person's whole home."""
-        config = self.config
-        wanted = config.sandbox.workdir or (config.file.parent if config.file else None)
-        if wanted is not None and not _holds_home(wanted, self.environ):
-            return os.path.realpath(wanted)
-        return os.path.realpath(config.workspace / "work" / _plain(agent.name))
+        return (
+            Path(home_of(agent)) / "memory" if own else self.config.workspace / "agents" / _plain(agent.name) / "memory"
+        )
 
     def _box(self, agent: Agent) -> Box:
         config, said = self.config, self.config.sandbox
         places = Places(
-            workdir=self._workdir(agent),
+            workdir=workdir_of(self.config, agent, self.environ),
             home=home_of(agent),
             workspace=str(config.workspace),
             sessions_dir=str(config.sessions_dir),
@@ -191,6 +184,15 @@ def _make_folder(path: str) -> None:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise StorageFailed(f"{path}: the folder for commands cannot be made: {error.strerror}") from None
+
+
+def workdir_of(config: Config, agent: Agent, environ: Mapping[str, str]) -> str:
+    """Where commands work: what the settings say, the folder of duragent.yaml, or a folder of the agent's own. Never a
+    person's whole home."""
+    wanted = config.sandbox.workdir or (config.file.parent if config.file else None)
+    if wanted is not None and not _holds_home(wanted, environ):
+        return os.path.realpath(wanted)
+    return os.path.realpath(config.workspace / "work" / _plain(agent.name))
 
 
 def home_of(agent: Agent) -> str:

@@ -1,7 +1,9 @@
 """What a shell line runs, as we read it and as bash does: where the two could differ, we must be in doubt."""
 
 import os
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -160,15 +162,22 @@ def ran(line: str, place: Path) -> set[str]:
     log = Path(mkdtemp(dir=place))  # of its own: what a line before this one left running writes elsewhere
     note = '() { builtin printf %s "$1" > "$LOG/$BASHPID.$SRANDOM"; }'
     environ = {"PATH": "/nowhere", "LOG": str(log), "x": "v w", "BASH_FUNC_command_not_found_handle%%": note}
-    subprocess.run(
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(
         ["/bin/bash", "-c", line],
         env=environ,
         cwd=place / "work",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=30,
-        check=False,
+        stdin=quiet,
+        stdout=quiet,
+        stderr=quiet,
+        start_new_session=True,
     )
+    try:
+        process.wait(30)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it left running in the background
+        process.wait()
     return {each.read_text() for each in log.iterdir()} - {""}
 
 

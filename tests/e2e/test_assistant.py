@@ -179,6 +179,7 @@ def test_an_agent_whose_trust_says_none_gets_neither_commands_nor_the_web(home: 
         "tools: {native: [bash, web]}\ntrust: {filesystem: none, network: none, exec: none}\n"
     )
     url = f"http://127.0.0.1:{home.port}/"
-    calls = [bash("id"), {"tool": "web", "arguments": {"action": "fetch", "url": url}}]
-    said = home.ask(*calls, agent="./quiet.agent")
-    assert "There is no tool called 'bash'" in said["answer"] and "There is no tool called 'web'" in said["answer"]
+    said = home.ask(bash("id"), agent="./quiet.agent")
+    assert "There is no tool called 'bash'" in said["answer"]
+    said = home.ask({"tool": "web", "arguments": {"action": "fetch", "url": url}}, agent="./quiet.agent")
+    assert "There is no tool called 'web'" in said["answer"]

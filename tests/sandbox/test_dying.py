@@ -22,8 +22,8 @@ DAEMON = "(setsid flock -s held sleep 600 </dev/null >/dev/null 2>&1 &); until t
 async def main():
     async with opened(sys.argv[1]) as sandbox:
         box = box_at(Path(sys.argv[2]))
-        heard = lambda data: print(sandbox._keeper._process.pid, flush=True)
-        await sh(sandbox, DAEMON + "echo ready; exec flock -s held sleep 600", box, heard=heard)
+        heard = lambda data: print(sandbox._keeper._process.pid, data.decode().strip(), flush=True)
+        await sh(sandbox, DAEMON + "echo $TMPDIR; exec flock -s held sleep 600", box, heard=heard)
 
 asyncio.run(main())
 """
@@ -39,12 +39,16 @@ def test_a_runtime_that_is_killed_leaves_no_child_behind(name: str, tmp_path: Pa
         cwd=Path(__file__).parents[2],
     )
     assert runtime.stdout is not None
-    keeper = os.pidfd_open(int(runtime.stdout.readline()))
+    pid, private = runtime.stdout.readline().split()
+    keeper = os.pidfd_open(int(pid))
     runtime.send_signal(signal.SIGKILL)
     runtime.communicate()
     assert _ended(keeper)
     # Whoever still had the lock would keep this waiting.
     assert subprocess.run(["flock", "-x", "-w", "20", str(tmp_path / "held"), "true"], check=False).returncode == 0
+    # Its private folder goes last, and is no more than a name in a namespace that is gone.
+    wait = ["timeout", "20", "bash", "-c", f"while test {private} != /tmp -a -e {private}; do :; done"]
+    assert subprocess.run(wait, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", ALL)

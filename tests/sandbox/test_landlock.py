@@ -8,7 +8,7 @@ import pytest
 
 from duragent.errors import NotAllowed
 from duragent.sandbox import Box
-from tests.sandbox.boxing import box_at, opened, require, sh, told
+from tests.sandbox.boxing import PYTHON, box_at, opened, require, sh, told
 
 
 @pytest.fixture(autouse=True)
@@ -66,13 +66,25 @@ def test_with_the_network_allowed_only_sockets_to_this_machine_s_programs_are_re
     assert run(tmp_path, line, box) == ("exited", 0, "udp\nnone\n")
 
 
+_MESS = """
+import os
+folder = os.environ["TMPDIR"]
+os.makedirs(folder + "/a/b")
+os.chmod(folder + "/a/b", 0)
+os.chmod(folder + "/a", 0)
+os.chdir(folder)
+for _ in range(3000):
+    os.mkdir("deep")
+    os.chdir("deep")
+print(folder, end="")
+"""
+
+
 def test_the_private_folder_is_gone_afterwards_whatever_a_command_did_to_it(tmp_path: Path) -> None:
-    line = "mkdir -p $TMPDIR/a/b; touch $TMPDIR/a/b/c; chmod 000 $TMPDIR/a/b $TMPDIR/a; "
-    line += "printf $TMPDIR; cd $TMPDIR; for i in $(seq 1500); do mkdir deep; cd deep; done 2>/dev/null"
-    ending, code, folder = run(tmp_path, line)
-    assert (ending, code, Path(folder).name.startswith("duragent-"), Path(folder).exists()) == (
-        "exited",
-        0,
-        True,
-        False,
-    )
+    async def go() -> tuple[str, int, str]:
+        async with opened("landlock") as sandbox:
+            return told(await sandbox.run([PYTHON, "-I", "-S", "-c", _MESS], box_at(tmp_path)))
+
+    ending, code, folder = asyncio.run(go())
+    found = (ending, code, Path(folder).name.startswith("duragent-"), Path(folder).exists())
+    assert found == ("exited", 0, True, False)

@@ -48,6 +48,11 @@ def in_loop(main: Coroutine[Any, Any, Result], *, keyboard: bool = False) -> Res
 
 
 def find_agent(config: Config, wanted: str) -> Agent:
+    """The agent a person means, ready to run: under the owner's policy, and not one that may not run here."""
+    return _usable(config, locate_agent(config, wanted))
+
+
+def locate_agent(config: Config, wanted: str) -> Agent:
     """The agent a person means: a name in the workspace, or a path to any format. Its path is made whole."""
     as_path = os.sep in wanted or os.path.isfile(wanted)
     path = None if as_path else _named(config, wanted)
@@ -55,7 +60,7 @@ def find_agent(config: Config, wanted: str) -> Agent:
         if not os.path.lexists(wanted):
             raise NotFound(_unknown(config, wanted))
         path = wanted
-    return _usable(config, load(path))
+    return _whole(load(path))
 
 
 def reopen_agent(config: Config) -> Callable[[str, str], Agent]:
@@ -66,7 +71,7 @@ def reopen_agent(config: Config) -> Callable[[str, str], Agent]:
         if path is None:
             place = f"{shown(source)} is gone and " if source else ""
             raise NotFound(f"{place}no agent in {shown(config.agents_dir)} is called {name!r}; bring it back to go on")
-        return _usable(config, load(path))
+        return _usable(config, _whole(load(path)))
 
     return reopen
 
@@ -99,8 +104,11 @@ def _usable(config: Config, agent: Agent) -> Agent:
         raise NotAllowed(f"{agent.name} needs variables that are not set: {', '.join(unset)}. Set them and try again")
     if agent.startup.tool is not None:
         raise NotAllowed(f"{agent.name} must pass its startup check {agent.startup.tool!r} first: not in this version")
-    agent = replace(agent, source=replace(agent.source, path=os.path.abspath(agent.source.path)))
     return Hosts(config, os.environ).ready(agent)
+
+
+def _whole(agent: Agent) -> Agent:
+    return replace(agent, source=replace(agent.source, path=os.path.abspath(agent.source.path)))
 
 
 def toolbox(hosts: Hosts, agent: Agent) -> Toolbox:

@@ -16,12 +16,13 @@ from msgspec.structs import replace
 
 from duragent.agent import Agent, CliTool, DiscoveredTool, McpServer, Origin, ScriptTool
 from duragent.cli import clean, count, echo_json, existing, output_format, say
-from duragent.cli.opening import find_agent
+from duragent.cli.opening import locate_agent
 from duragent.cli.places import shown
-from duragent.config import Config, load_config
+from duragent.config import load_config
 from duragent.core import events as ev
 from duragent.core.policy import Judge, ToolSpec, Verdict, command
 from duragent.errors import DuragentError, InvalidAgent
+from duragent.hosting import workdir_of
 from duragent.policyfiles import read_tier, with_policies
 from duragent.store.files import FileStore
 
@@ -78,9 +79,9 @@ def policy_test_command(agent: str, subject: str, form: str) -> None:
     duragent policy test assistant 'cli:ledger add 5'
     """
     config = load_config()
-    found = with_policies(find_agent(config, agent), config.workspace)
+    found = with_policies(locate_agent(config, agent), config.workspace)
     spec, call = parse_subject(subject)
-    verdict = Judge(found, workdir=workdir_of(config)).verdict(spec, call)
+    verdict = Judge(found, workdir=workdir_of(config, found, os.environ)).verdict(spec, call)
     if form == "json":
         file, line = _place(found, verdict.origin)
         echo_json({"verdict": verdict.verdict, "rule": verdict.rule, "file": file, "line": line})
@@ -105,9 +106,9 @@ def policy_replay_command(agent: str, file: str, form: str) -> None:
     duragent policy replay assistant --policy new.yaml --format json
     """
     config = load_config()
-    now = with_policies(find_agent(config, agent), config.workspace)
+    now = with_policies(locate_agent(config, agent), config.workspace)
     then = _with_tier(now, Path(os.path.abspath(existing(file))))
-    workdir = workdir_of(config)
+    workdir = workdir_of(config, now, os.environ)
     judges = Judge(now, workdir=workdir), Judge(then, workdir=workdir)
     calls, changes = 0, list[Change]()
     for session_id, seq, call in _past_calls(FileStore(config.sessions_dir), now.name):
@@ -190,12 +191,6 @@ def spec_of(agent: Agent, name: str) -> ToolSpec:
         if isinstance(tool, McpServer) and name.startswith(prefix := f"mcp__{tool.name}__"):
             return ToolSpec(name, kind="mcp", subject=f"mcp:{tool.name}:{name[len(prefix) :]}")
     return ToolSpec(name, kind="function")
-
-
-def workdir_of(config: Config) -> str:
-    """The folder in which commands work, where the settings name one."""
-    place = config.sandbox.workdir or (config.file.parent if config.file else None)
-    return os.path.realpath(place) if place else ""
 
 
 def _with_tier(agent: Agent, file: Path) -> Agent:

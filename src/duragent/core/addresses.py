@@ -5,7 +5,7 @@ Whoever connects for an agent asks here about the very address it is going to us
 
 from ipaddress import IPv6Address, ip_address, ip_network
 
-_GLOBAL_IPV6 = ip_network("2000::/3")  # all that is given out; site-local, compatible and translated forms are not in it
+_GLOBAL_IPV6 = ip_network("2000::/3")  # all that is given out; site-local and translated forms are not in it
 _NOT_PUBLIC = tuple(ip_network(each) for each in ("3fff::/20", "192.0.0.0/24", "192.88.99.0/24"))
 
 

@@ -4,7 +4,6 @@ A pattern is anchored at both ends and case-sensitive. Matching cuts the text at
 in their order, so its cost is linear whatever somebody wrote. Knows nothing of tools or shells.
 """
 
-from contextlib import suppress
 from shlex import split
 
 from msgspec import Struct
@@ -109,9 +108,10 @@ def _cut(text: str) -> tuple[str, ...]:
 def _whole_words(pieces: tuple[str, ...]) -> frozenset[str]:
     """The words that no star touches, as they are written and without their quotes."""
     text = _STAR.join(pieces)
-    found = text.split()
-    with suppress(ValueError):  # quotes that do not end are letters like others
-        found += split(text)
+    try:
+        found = {*text.split(), *split(text)}
+    except ValueError:  # quotes that do not end are letters like others
+        found = {*text.split()}
     return frozenset(word for word in found if _STAR not in word)
 
 

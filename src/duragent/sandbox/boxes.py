@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from duragent.agent import Abilities, Agent
 from duragent.errors import NotAllowed
-from duragent.sandbox import Box
+from duragent.sandbox import Box, Network
 from duragent.sandbox.environment import environment_of
 from duragent.sandbox.places import within
 from duragent.sandbox.proxy import is_allowed
@@ -26,6 +26,7 @@ from duragent.sandbox.running import PRIVATE_TMP
 
 Reach = Literal["none", "scoped", "allowed"]
 _ORDER: tuple[Reach, ...] = ("none", "scoped", "allowed")
+_NETWORKS: Mapping[Reach, Network] = {"none": "none", "scoped": "hosts", "allowed": "all"}
 _HOST = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*(:\d+)?", re.IGNORECASE)
 _STEERING = ("duragent.yaml", "policy.yaml", "policy.local.yaml", ".envrc", ".mcp.json", ".vscode", ".idea", ".claude")
 _OF_GIT = ("hooks", "config", "config.worktree", "commondir")
@@ -89,7 +90,7 @@ def box_of(
         hidden=_unique((*box.hidden, *veiled)),
         protected=_unique(_protected(agent, places, workdir, box.writable if not box.whole_disk else ("/",))),
         whole_disk=box.whole_disk,
-        network={"none": "none", "scoped": "hosts", "allowed": "all"}[reach],  # type: ignore[arg-type]
+        network=_NETWORKS[reach],
         hosts=names if reach == "scoped" else (),
         environment=environment_of(agent, environ, places.person_home if box.whole_disk else ""),
     )

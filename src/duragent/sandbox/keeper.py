@@ -42,6 +42,7 @@ class Order(Struct, frozen=True):
     powerless: bool = False  # without capabilities, also as root
     ruleset: int = 0  # the number, in the command, of a Landlock ruleset
     seccomp: str = ""  # a filter program, in hex
+    private: str = ""  # a folder that goes with the command, should the runtime be gone by then
 
 
 def rlimits(limits: Limits) -> dict[str, int]:

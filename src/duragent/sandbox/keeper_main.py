@@ -101,31 +101,33 @@ def _reap(wardens: set[int]) -> None:
 
 def _guard(order: dict[str, Any], files: list[int]) -> NoReturn:
     """Start the command, watch it, end what it leaves behind, say how it ended."""
-    status = 1
+    alone = False
     try:
         control = socket.socket(fileno=files[0])
         _prctl(_SUBREAPER, 1)
-        with contextlib.suppress(OSError):
-            report, low = os.pipe2(os.O_CLOEXEC)
-            reporter = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-            warden, command = os.getpid(), os.fork()
-            if command == 0:
-                _become(order, files, reporter, warden)
-            for file in (*files[1:], low, reporter):
-                os.close(file)
-            fault = os.read(report, 4096)
-            if fault:
-                os.waitpid(command, 0)
-                control.send(b"failed " + fault)
-            else:
-                control.send(b"started %d" % command)
-                ending, code = _watch(control, command, order)
-                control.send(f"{ending} {code}".encode())
-        status = 0
+        report, low = os.pipe2(os.O_CLOEXEC)
+        reporter = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        warden, command = os.getpid(), os.fork()
+        if command == 0:
+            _become(order, files, reporter, warden)
+        for file in (*files[1:], low, reporter):
+            os.close(file)
+        fault = os.read(report, 4096)
+        if fault:
+            os.waitpid(command, 0)
+            control.send(b"failed " + fault)
+        else:
+            control.send(b"started %d" % command)
+            ending, code = _watch(control, command, order)
+            control.send(f"{ending} {code}".encode())
+    except OSError:
+        alone = True
     finally:
         with contextlib.suppress(BaseException):
             _sweep({})
-        os._exit(status)
+            if alone and order["private"]:  # nobody else is there any more to tidy up
+                os.execvp("rm", ["rm", "-rf", "--", order["private"]])
+        os._exit(int(alone))
 
 
 def _watch(control: socket.socket, command: int, order: dict[str, Any]) -> tuple[str, int]:
@@ -142,6 +144,7 @@ def _watch(control: socket.socket, command: int, order: dict[str, Any]) -> tuple
     while command not in ended and not why:
         ready = dict(poller.poll(tick))
         _collect(ended)
+        ended = {command: ended[command]} if command in ended else {}  # the others' do not matter, and may be many
         if control.fileno() in ready:
             said = control.recv(16)
             if said == b"T":

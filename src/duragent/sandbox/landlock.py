@@ -71,8 +71,9 @@ class Landlock(Runner):
             powerless=True,
             ruleset=3,
             seccomp=build(sockets=box.network == "all", truncation=self._version >= 3).hex(),
+            private=folder,
         )
-        return _Watched(order, private=folder, files=(ruleset,), box=box)
+        return _Watched(order, files=(ruleset,), box=box)
 
     def _ruleset(self, box: Box, folder: str) -> int:
         rights = (1 << _RIGHTS.get(self._version, 16)) - 1
@@ -156,8 +157,8 @@ def _spread(path: str, rights: int, cuts: Sequence[str]) -> Iterator[tuple[str, 
 class _Watched(Plain):
     """Knows what was missing before, and takes it away when it has appeared."""
 
-    def __init__(self, order: Order, *, private: str, files: Sequence[int], box: Box) -> None:
-        super().__init__(order, private=private, files=files)
+    def __init__(self, order: Order, *, files: Sequence[int], box: Box) -> None:
+        super().__init__(order, files=files)
         self._missing = [path for path in box.protected if not os.path.lexists(path)]
 
     def close(self) -> bytes:

@@ -16,5 +16,4 @@ class NoSandbox(Runner):
     async def prepare(self, argv: Sequence[str], box: Box) -> Plain:
         folder = private_folder()
         cwd, environment = moved(box, folder)
-        order = Order(argv, cwd, environment, rlimits(box.limits), box.limits.processes)
-        return Plain(order, private=folder)
+        return Plain(Order(argv, cwd, environment, rlimits(box.limits), box.limits.processes, private=folder))

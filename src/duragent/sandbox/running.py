@@ -40,8 +40,8 @@ class Prepared(Protocol):
 class Plain:
     """What is tidied up in the simplest case: the private folder and our copies of the files."""
 
-    def __init__(self, order: Order, *, private: str = "", files: Sequence[int] = ()) -> None:
-        self.order, self.files, self.litter = order, files, private
+    def __init__(self, order: Order, *, files: Sequence[int] = ()) -> None:
+        self.order, self.files, self.litter = order, files, order.private
 
     def verdict(self, ending: Ending, code: int) -> tuple[Ending, int]:
         return ending, code
