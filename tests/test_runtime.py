@@ -217,10 +217,11 @@ def test_of_two_decisions_at_the_same_time_one_counts(tmp_path: Path) -> None:
         async with runtime_at(tmp_path, Speaker(calling(call("c1", "pay")), "ok"), tools=[PAY]) as runtime:
             session_id = await runtime.open_session(AGENT)
             await runtime.post(session_id, "go")
-            await runtime.settled(session_id)
+            digest = (await runtime.settled(session_id)).open_calls["c1"].digest
             await runtime.sweep()
+            said: list[ev.Decision] = ["deny", "allow_once", "deny"]
             decided = await asyncio.gather(
-                *[decide(runtime, session_id, "c1", decision) for decision in ("deny", "allow_once", "deny")],
+                *[runtime.decide(session_id, "c1", decision, digest=digest) for decision in said],
                 return_exceptions=True,
             )
             assert [type(each) for each in decided] == [int, Conflict, Conflict]

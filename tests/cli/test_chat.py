@@ -199,7 +199,7 @@ def test_what_needs_approval_is_asked_with_the_exact_command(workspace: Program,
         terminal.until("I note it.")
         terminal.until("It asks to run:")
         terminal.until('note {"text":"buy milk"}')
-        terminal.until("[y] yes, once   [s] yes, in this session   [n] no")
+        terminal.until("[y] yes, once   [s] in this session   [a] always   [n] no")
         assert notes(workspace.folder) == ""
         terminal.type("s" + ENTER)
         terminal.until("✓ note  text=buy milk")

@@ -162,18 +162,17 @@ def ran(line: str, place: Path) -> set[str]:
     log = Path(mkdtemp(dir=place))  # of its own: what a line before this one left running writes elsewhere
     note = '() { builtin printf %s "$1" > "$LOG/$BASHPID.$SRANDOM"; }'
     environ = {"PATH": "/nowhere", "LOG": str(log), "x": "v w", "BASH_FUNC_command_not_found_handle%%": note}
-    quiet = subprocess.DEVNULL
     process = subprocess.Popen(
         ["/bin/bash", "-c", line],
         env=environ,
         cwd=place / "work",
-        stdin=quiet,
-        stdout=quiet,
-        stderr=quiet,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
     )
     try:
-        process.wait(30)
+        process.communicate(timeout=30)  # until nothing holds its output any more
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # what it left running in the background

@@ -81,7 +81,7 @@ def test_an_agent_that_says_nothing_writes_where_it_works_and_reaches_nobody(her
     [
         (Trust(filesystem="none"), "/tmp", (), (), ("",), False),
         (Trust(filesystem="read-only"), "", ("",), (), (), False),
-        (Trust(filesystem="scoped"), "", (), ("",), (), False),
+        (Trust(filesystem="scoped"), "/tmp", (), (), ("",), False),
         (Trust(filesystem="scoped", scope=("src", "./docs")), "", (), ("src", "docs"), ("",), False),
         (Trust(filesystem="read-only", scope=("src/",)), "", ("src",), (), ("",), False),
         (Trust(filesystem="scoped", scope=("src", ".")), "", (), ("",), (), False),

@@ -117,6 +117,8 @@ def _files(agent: Agent, workdir: str, places: Places) -> Box:
     if kind == "full":
         return Box(cwd=workdir, whole_disk=True)
     paths = tuple(_scope(agent, workdir, places)) if kind in ("scoped", "read-only") else ()
+    if kind == "scoped" and not paths:
+        return Box(cwd=PRIVATE_TMP, hidden=(workdir,))  # a list of nothing grants nothing
     whole = not paths or workdir in paths
     granted = (workdir,) if whole else paths
     hidden = () if whole else (workdir,)
