@@ -850,8 +850,8 @@ def test_bad_skill_names(tmp_path: Path, name: str) -> None:
         (f"---\nname: notes\ndescription: d\ncompatibility: {'c' * 501}\n---\n", "error", 4, "compatibility has 501 characters"),
         ("---\nname: notes\ndescription: d\nlicence: MIT\n---\n", "warning", 4, "unknown field `licence`"),
         ("---\nname: notes\ndescription: d\nmetadata: x\n---\n", "error", 4, "metadata must be a map (`key: value` lines), not the text 'x'"),
-        ("no header\n", "error", 1, "a skill needs a header: `---`, then `name:` and `description:`, then `---`"),
-        ("", "error", 1, "a skill needs a header: `---`, then `name:` and `description:`, then `---`"),
+        ("no header\n", "warning", 1, "a skill needs a header: `---`, then `name:` and `description:`, then `---`"),
+        ("", "warning", 1, "a skill needs a header: `---`, then `name:` and `description:`, then `---`"),
     ],
 )  # fmt: skip
 def test_what_a_skill_is_told(tmp_path: Path, text: str, level: str, line: int, said: str) -> None:

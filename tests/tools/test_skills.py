@@ -210,10 +210,10 @@ def test_the_files_of_a_skill_that_a_message_or_the_clock_activates_can_be_read(
     assert not call(place, action="load", name="tasks").success
 
 
-def test_a_skill_with_a_broken_header_is_named_when_the_agent_is_read(home: Path) -> None:
+def test_a_skill_with_a_broken_header_is_named_and_the_agent_goes_on_without_it(home: Path) -> None:
     (home / "skills/tasks/SKILL.md").write_text("---\nname: [tasks\n---\n")
     found = examine(home)
-    assert found.agent is None
+    assert found.agent is not None and "tasks" not in [skill.name for skill in found.agent.skills]
     assert {problem.file for problem in found.problems} == {str(home / "skills/tasks/SKILL.md")}
 
 

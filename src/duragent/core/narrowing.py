@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from duragent.agent import Abilities, Skill, Trust
+from duragent.agent import Abilities, Agent, Skill, Trust
 from duragent.core.lines import Line, covering, is_free, readable
 from duragent.core.patterns import Rule, compile_rule, escape
 
@@ -24,6 +24,19 @@ class Barred(Struct, frozen=True):
     rule: str
     key: str = ""
     why: str = ""
+
+
+def withheld(agent: Agent, kind: str, needs: Collection[str]) -> str:
+    """Why a tool of this kind is not for this agent at all, whatever it is called with; "" where it may be. An ability
+    to run one program is an ability to run something: which, is judged line by line."""
+    if agent.trust is not None and (found := barred_by_trust(agent.trust, kind, needs)) is not None:
+        return found.rule
+    if agent.abilities is None:
+        return ""
+    single = "sh" not in agent.abilities.deny and any(each.startswith("sh:") for each in agent.abilities.allow)
+    asked = [need for need in needs if need != "sh" or not single]
+    barred = barred_by_abilities(agent.abilities, asked, None)
+    return barred.rule if barred is not None else ""
 
 
 def barred_by_trust(trust: Trust, kind: str, needs: Collection[str]) -> Barred | None:

@@ -90,10 +90,11 @@ def read_one(page: str, files: Files, problems: list[Problem], *, level: Level =
     cut_page = cut(entry.text, leading_space=level == "warning")
     node = read_header(cut_page, reader)
     if node is None or type(node.value) is not dict:
-        if not reader.problems:
-            text = "a skill needs a header: `---`, then `name:` and `description:`, then `---`"
-            reader.problem(level, (1, 1), "", text)
-        problems.extend(_at_most(reader.problems, level))
+        text = "a skill needs a header: `---`, then `name:` and `description:`, then `---`"
+        if reader.problems:
+            text = "its header cannot be read"
+        reader.warning((1, 1), "", text, "the agent runs without this skill until it is mended")
+        problems.extend(_at_most(reader.problems, "warning"))  # one broken skill must not end every session
         return None
     skill = _skill(page, cut_page, node, reader, level)
     problems.extend(_at_most(reader.problems, level))

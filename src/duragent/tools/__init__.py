@@ -17,8 +17,8 @@ from msgspec import Struct
 from duragent.agent import Agent, BuiltinTool, CliTool, DiscoveredTool, InlineTools
 from duragent.agent import Tool as AgentTool
 from duragent.core.events import ToolAnswer
+from duragent.core.narrowing import withheld
 from duragent.core.policy import Effect, ToolSpec
-from duragent.core.trust import Need, forbidden
 from duragent.tools.host import Host
 
 
@@ -107,7 +107,7 @@ _BUILTINS: Mapping[str, str] = {
 
 def runs_programs(agent: Agent, workspace: str) -> bool:
     """Whether any tool of this agent would start a program, as far as its trust and its abilities let it."""
-    if forbidden(agent, "sh") and forbidden(agent, "tool"):
+    if withheld(agent, "builtin", ("sh",)) and withheld(agent, "cli", ("tool",)):
         return False
     if any(_is_program(tool) for tool in agent.tools) or any(skill.files for skill in agent.skills):
         return True
@@ -169,10 +169,9 @@ def _embedder() -> Any:
 
 def _withheld(agent: Agent, host: Host, spec: ToolSpec) -> str:
     """Why a tool is not even shown to the model."""
-    needs: tuple[Need, ...] = (*spec.needs, "tool") if spec.kind == "cli" else spec.needs
-    for need in needs:
-        if why := forbidden(agent, need):
-            return why
+    needs: tuple[str, ...] = (*spec.needs, "tool") if spec.kind == "cli" else spec.needs
+    if why := withheld(agent, spec.kind, needs):
+        return f"the agent's {why}" if why.startswith("trust") else f"its {why}"
     if host.sandbox is None and ("sh" in needs or "tool" in needs):
         return "no sandbox works here (duragent doctor --sandbox says why); sandbox.mode: trust runs it without one"
     return ""

@@ -11,19 +11,9 @@ import re
 from html import unescape
 from urllib.parse import urljoin
 
-# Sequences a terminal obeys: colours and cursor, window titles and other strings, and the escape character itself.
-_ESCAPES = re.compile(
-    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"
-    "|(?:\x1b[\\]PX^_]|[\x9d\x90])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\\\|\x9c)"
-    "|\x1b[ -~]?"
-)
-# Control characters, marks that turn the direction of writing, invisible letters, halves of pairs.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e01ef]"
-)
+from duragent.tools.printed import plain
+
 _HALVES = re.compile("[\ud800-\udfff]")
-_BREAKS = re.compile("\r\n?|[\u2028\u2029\x85]")
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _DECLARED = re.compile(
     rb"""<meta[^>]{0,300}?charset\s*=\s*["']?\s*([\w.:-]+)|<\?xml[^>]{0,100}?encoding=["']([\w.:-]+)""", re.I
@@ -48,8 +38,7 @@ _LETTERS = (
 
 def clean(text: str) -> str:
     """The text without what a terminal obeys and without what a reader cannot see."""
-    text = _BREAKS.sub("\n", _ESCAPES.sub("", text))
-    return _HALVES.sub("\ufffd", _UNSEEN.sub("", text))
+    return _HALVES.sub("\ufffd", plain(text).replace("\u00ad", ""))
 
 
 def cut(text: str, size: int) -> str:

@@ -25,7 +25,7 @@ _SEQUENCES = re.compile(
     "|\x9b[0-?]*[ -/]*[@-~]"
     "|\x1b[ -/]*[0-~]"
 )
-_RETURNS = re.compile("\r+\n?|[\u2028\u2029]")
+_RETURNS = re.compile("\r+\n?|[\x85\u2028\u2029]")
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"
     "\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"

@@ -373,7 +373,8 @@ class _Folder:
         if not url.startswith("https://"):
             self.reader.error(self.place(at), f"{at}.url", f"{url!r} is not an https address", "use https://")
             return []
-        return [Skill(name=posixpath.basename(url.rstrip("/").partition("#")[0]), path=url)]
+        place = url.partition("#")[0].removesuffix("/SKILL.md").rstrip("/")
+        return [Skill(name=posixpath.basename(place), path=url)]
 
     def triggers(self, skills: tuple[Skill, ...]) -> tuple[tuple[Trigger, ...], tuple[Schedule, ...]]:
         known = [skill.name for skill in skills]
