@@ -16,13 +16,14 @@ from tree_sitter import Language, Node, Parser
 
 from duragent.core.lines import SPLIT, UNKNOWN, Line, Simple, readable
 from duragent.core.words import EXPANDING, GROUPS, REDIRECTS, Found, Words, span
-from duragent.core.wrappers import RESERVED, inside
+from duragent.core.wrappers import NOTHING, RESERVED, inside
 
 LONGEST = 16_384
 DEEPEST = 40
 MOST_SCRIPTS = 20
 _MOST = {"(": 100, "|": 200, "<": 200, "`": 200, "[": 400, "{": 400, ">": 400, ";": 500, "&": 500, "\n": 500, "!": 1000}
 """How many signs a line may have: the grammar needs far longer for tangled lines than for long ones."""
+_FEWEST = min(_MOST.values())
 _DOCUMENT = re.compile(r"[^'\"\\#`$(\[{<]*<<-?[ \t]*['\"\\]?([A-Za-z0-9_.-]+)['\"]?[^\n]*\n")
 _INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _APART = re.compile(rb"(?:\\\n)*[ \t](?:[ \t]|\\\n)*")
@@ -50,6 +51,9 @@ _TOKENS |= {
     "case",
     "esac",
 }
+_SIGNS = frozenset(sign.encode() for sign in _TOKENS - RESERVED)
+_RESERVED = frozenset(word.encode() for word in RESERVED)
+_MOVING = frozenset(("cd", "pushd", "popd"))
 _parser = Parser(Language(tree_sitter_bash.language()))
 
 
@@ -80,6 +84,8 @@ def _unprintable(line: str) -> str:
 
 def _tangled(line: str) -> bool:
     """Whether a line has more signs than can be read quickly. What stands in a here-document costs nothing."""
+    if len(line) <= _FEWEST:
+        return False
     document = _DOCUMENT.match(line)
     if document is not None:
         end = re.compile(rf"^\t*{re.escape(document[1])}$", re.MULTILINE).search(line, document.end())
@@ -111,6 +117,28 @@ class _Reader(Found):
         """Note a command and what it starts."""
         self.commands.append(command)
         program = command.program
+        if not (program.isalnum() and program.isascii()) or program in RESERVED:
+            self.name(program, command)
+        if program in _MOVING:
+            self.moves = True
+        if depth > DEEPEST:
+            self.doubt("it is nested too deeply")
+            return
+        found = inside(command, inputs)
+        if found is NOTHING:
+            return
+        for why in found.doubts:
+            self.doubt(why)
+        for each in found.commands:
+            self.command(each, None, depth + 1)
+        for text in found.scripts:
+            if why := _unprintable(text) or ("it has too many parts" if _tangled(text) else ""):
+                self.doubt(why)
+            else:
+                self.script(text)
+
+    def name(self, program: str, command: Simple) -> None:
+        """Doubt a name that is not clearly the name of a program."""
         if not program and command.words:
             self.doubt("a program has no name")
         if UNKNOWN in program or SPLIT in program:
@@ -121,21 +149,6 @@ class _Reader(Found):
             self.doubt(f"`{program}` stands where a program should")
         elif program.startswith("~") or "=" in program:
             self.doubt(f"`{readable(program)}` is no plain name of a program")
-        if program in ("cd", "pushd", "popd"):
-            self.moves = True
-        if depth > DEEPEST:
-            self.doubt("it is nested too deeply")
-            return
-        found = inside(command, inputs)
-        for why in found.doubts:
-            self.doubt(why)
-        for each in found.commands:
-            self.command(each, None, depth + 1)
-        for text in found.scripts:
-            if why := _unprintable(text) or ("it has too many parts" if _tangled(text) else ""):
-                self.doubt(why)
-            else:
-                self.script(text)
 
 
 class _Walk(Words):
@@ -153,11 +166,11 @@ class _Walk(Words):
             reader.depth -= 1
             self.doubt("it is nested too deeply")
             return
-        at = start
+        at, around = start, node.type
         for child in node.children:
             self.blank(at, child.start_byte)
             at = child.end_byte
-            self.part(child, node.type)
+            self.part(child, around)
         self.blank(at, end)
         reader.depth -= 1
 
@@ -206,6 +219,8 @@ class _Walk(Words):
 
     def token(self, node: Node) -> None:
         """Signs and reserved words. Bash knows a reserved word only where it stands alone."""
+        if self.data[node.start_byte : node.end_byte] in _SIGNS:
+            return
         text = self.text(node)
         if text not in _TOKENS:
             self.doubt("parts of it are not understood")
@@ -258,21 +273,21 @@ class _Walk(Words):
             if at >= 0:
                 self.apart(at, start, kind in REDIRECTS)
             at = child.end_byte
-            if kind in REDIRECTS:
+            if kind in _WORDS:
+                words.append(self.word(child))
+            elif kind in REDIRECTS:
                 text = self.redirect(child)
                 inputs = None if text is None or inputs is None else [*inputs, *text]
                 continue
-            if kind == "variable_assignment":
+            elif kind == "variable_assignment":
                 self.assign(child, names, assigned)
             elif kind == "command_name" and child.child_count == 1:
                 words.append(self.program(child.children[0]))
-            elif kind in _WORDS:
-                words.append(self.word(child))
             else:
                 self.doubt(f"a word of it is not read here ({kind.replace('_', ' ')})")
                 words.append(SPLIT)
                 self.unread(child)
-            first, last = start if first < 0 else first, child.end_byte
+            first, last = start if first < 0 else first, at
         source = self.data[first:last].decode("utf-8", "replace") if first >= 0 else ""
         found = Simple(tuple(words), tuple(names), tuple(assigned), source)
         self.reader.command(found, tuple(inputs) if inputs else None, 0)
@@ -283,12 +298,12 @@ class _Walk(Words):
             self.blank(start, end, lines=False)
             if start == end and self.data[start - 1 : start] == b"}":
                 self.doubt("a redirection is not read with certainty")
-        elif not _APART.fullmatch(self.data, start, end):
+        elif self.data[start:end] != b" " and not _APART.fullmatch(self.data, start, end):
             self.doubt("where one word ends and the next begins is not certain")
 
     def program(self, node: Node) -> str:
         raw = self.data[node.start_byte : node.end_byte]
-        if raw.decode("utf-8", "replace") in RESERVED or raw[:1] == b"#":
+        if raw in _RESERVED or raw[:1] == b"#":
             self.doubt(f"`{raw.decode('utf-8', 'replace')}` stands where a program should")
         return self.word(node)
 

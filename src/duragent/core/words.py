@@ -13,6 +13,7 @@ from tree_sitter import Node
 from duragent.core.lines import UNKNOWN, Redirect
 
 PLAIN = re.compile(rb"[A-Za-z0-9_@%+:,./=-]+")
+_QUOTED = re.compile(rb"'[^']*'|\"[^\"$`\\]*\"")
 _BLANK = re.compile(rb"(?:[ \t\n]|\\\n)*")
 _INLINE = re.compile(rb"(?:[ \t]|\\\n)*")
 _NUMBERS = re.compile(rb"[0-9\s+\-*/%()<>=!&|^~?:,]*")
@@ -74,22 +75,27 @@ class Words:
 
     def blank(self, start: int, end: int, *, lines: bool = True) -> None:
         """Nothing may stand between two nodes. Inside a command a new line would end it, so there is none either."""
-        if start < end and not (_BLANK if lines else _INLINE).fullmatch(self.data, start, end):
+        between = self.data[start:end]
+        if between and between != b" " and not (_BLANK if lines else _INLINE).fullmatch(between):
             self.doubt("parts of it are not understood")
 
     def word(self, node: Node) -> str:
         """A word as bash would unquote it, with marks for what only bash will know."""
-        start, end = span(node)
-        if PLAIN.fullmatch(self.data, start, end):
-            return self.data[start:end].decode()
-        if self.data[start : start + 1] == b"#":
+        start, end = node.start_byte, node.end_byte
+        raw = self.data[start:end]
+        if PLAIN.fullmatch(raw):
+            return raw.decode()
+        if raw[:1] == b"#":
             self.doubt("where a comment begins is not certain")
         found: dict[int, Node] = {}
         _expansions(node, found)
-        out = bytearray()
-        self.unquote(start, end, found, out)
-        text = out.decode("utf-8", "replace")
-        if any(not letter.isprintable() and letter not in "\n\t\x00\x01" for letter in text):
+        if not found and _QUOTED.fullmatch(raw):
+            text = raw[1:-1].decode("utf-8", "replace")
+        else:
+            out = bytearray()
+            self.unquote(start, end, found, out)
+            text = out.decode("utf-8", "replace")
+        if not text.isprintable() and any(not letter.isprintable() and letter not in "\n\t\x00\x01" for letter in text):
             self.doubt("it holds a letter that cannot be seen")
         return text
 
@@ -247,14 +253,16 @@ class Words:
         """Note a redirection. Gives the texts that become standard input; None where those are not known."""
         if node.type == "heredoc_redirect":
             return self.heredoc(node)
-        operator, targets, at, numbered = "", list[str](), -1, b""
+        operator, at, numbered = "", -1, b""
+        targets: list[str] = []
         for child in node.children:
-            if at >= 0 and child.type == "file_descriptor":
+            kind = child.type
+            if at >= 0 and kind == "file_descriptor":
                 self.doubt("a redirection is not read with certainty")
             if at >= 0:
                 self.blank(at, child.start_byte, lines=False)
             at = child.end_byte
-            if child.type == "file_descriptor":
+            if kind == "file_descriptor":
                 numbered = self.data[child.start_byte : at]
                 if not numbered.isdigit() or self.data[at : at + 1] not in (b"<", b">"):
                     self.doubt("a redirection is not read with certainty")

@@ -5,7 +5,6 @@ nobody can tell. Knows how each wrapper reads its flags; a flag it does not know
 begin somewhere else. Adding a wrapper: a row in `_WRAPPERS`.
 """
 
-import posixpath
 import re
 from collections.abc import Callable, Mapping
 from shlex import split as split_words
@@ -52,6 +51,9 @@ class Inner(Struct, frozen=True):
     commands: tuple[Simple, ...] = ()
     scripts: Words = ()
     doubts: Words = ()
+
+
+NOTHING = Inner()
 
 
 class Wrapper(Struct, frozen=True):
@@ -124,7 +126,9 @@ _WRAPPERS: Mapping[str, Wrapper] = {
 
 def inside(command: Simple, inputs: Words | None) -> Inner:
     """What a command starts. `inputs` are texts it reads as its standard input, where those are known."""
-    name, words = posixpath.basename(command.program), command.words
+    name, words = command.program.rpartition("/")[2], command.words
+    if name not in _STARTING:
+        return NOTHING
     if name in SHELLS:
         found = _shell(words, inputs)
         if name in _OTHER_SHELLS and found.scripts:
@@ -136,7 +140,7 @@ def inside(command: Simple, inputs: Words | None) -> Inner:
     if why := _NEVER.get(name):
         return Inner(doubts=(f"`{name}` is never allowed by itself: {why}",))
     row = _WRAPPERS.get(name)
-    return Inner() if row is None else _wrapped(name, row, words)
+    return NOTHING if row is None else _wrapped(name, row, words)
 
 
 def _shell(words: Words, inputs: Words | None) -> Inner:
@@ -162,11 +166,11 @@ def _shell(words: Words, inputs: Words | None) -> Inner:
     if at < len(words) and not stdin:
         if SPLIT in words[at] or UNKNOWN in words[at] or words[at] in ("-", "/dev/stdin", "/dev/fd/0"):
             return Inner(doubts=("a shell runs a script that is only known when it runs",))
-        return Inner()
+        return NOTHING
     if inputs and not any(UNKNOWN in text or SPLIT in text for text in inputs):
         return Inner(scripts=inputs)
     if {"--version", "--help"}.intersection(words):
-        return Inner()
+        return NOTHING
     return Inner(doubts=("a shell takes its commands from its input",))
 
 
@@ -261,7 +265,7 @@ def _env(words: Words) -> Inner:
             at += 1
         else:
             return Inner((Simple(words[at:], tuple(names), tuple(assigned)),))
-    return Inner()
+    return NOTHING
 
 
 def _split_string(words: Words) -> tuple[Simple, ...]:
@@ -294,13 +298,13 @@ def _find(words: Words) -> Inner:
 
 def _eval(words: Words) -> Inner:
     rest = words[2:] if words[1:2] == ("--",) else words[1:]
-    return _script(" ".join(rest)) if rest else Inner()
+    return _script(" ".join(rest)) if rest else NOTHING
 
 
 def _command(words: Words) -> Inner:
     """`command -v` only looks."""
     if len(words) > 1 and re.fullmatch(r"-p?[vV]", words[1]):
-        return Inner()
+        return NOTHING
     return _wrapped("command", _WRAPPERS["command"], words)
 
 
@@ -320,7 +324,7 @@ def _ssh(words: Words) -> Inner:
 
 
 def _busybox(words: Words) -> Inner:
-    return Inner((Simple(words[1:]),)) if words[1:] and not words[1].startswith("-") else Inner()
+    return Inner((Simple(words[1:]),)) if words[1:] and not words[1].startswith("-") else NOTHING
 
 
 _SPECIAL: Mapping[str, Callable[[Words], Inner]] = {
@@ -331,5 +335,6 @@ _SPECIAL: Mapping[str, Callable[[Words], Inner]] = {
     "ssh": _ssh,
     "busybox": _busybox,
     "toybox": _busybox,
-    "builtin": lambda words: Inner((Simple(words[1:]),)) if words[1:] else Inner(),
+    "builtin": lambda words: Inner((Simple(words[1:]),)) if words[1:] else NOTHING,
 }
+_STARTING = SHELLS.union(_SPECIAL, _NEVER, _WRAPPERS)

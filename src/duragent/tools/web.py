@@ -38,6 +38,7 @@ _PARAMETERS = {
         "url": {"type": "string", "description": "For fetch: an address that begins with http:// or https://."},
     },
     "required": ["action"],
+    "additionalProperties": False,
 }
 _SPEC = ToolSpec(
     "web",
