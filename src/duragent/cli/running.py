@@ -13,7 +13,7 @@ from duragent.agent import Agent
 from duragent.cli import clean, echo_json, is_terminal, on_terminal, put, say
 from duragent.cli.following import Turn, View, cancelling, watching
 from duragent.cli.opening import find_agent, in_loop, missing_tools, open_runtime
-from duragent.cli.sessions import find_session, look, open_store, question, refuse_ended
+from duragent.cli.sessions import find_session, look, open_store, question, refuse_ended, why_asked
 from duragent.cli.telling import block, called, command_line, line
 from duragent.config import Config, load_config
 from duragent.core import events as ev
@@ -254,6 +254,8 @@ def tell_waiting(session_id: str, session: Session, model: str | None = None) ->
     for call_id in session.waiting:
         approve = ("session", "approve", session_id, call_id)
         say(f"{click.style('approval needed', fg='yellow', bold=True)}  {question_text(session, call_id)}", err=True)
+        if why := why_asked(session, call_id):
+            say(click.style(f"  why: {why}", dim=True), err=True)
         say(f"  yes: {command_line(*approve, *same)}", err=True)
         say(f"  no:  {command_line(*approve, '--deny', *same)}", err=True)
 

@@ -220,6 +220,12 @@ def question(session: Session, call_id: str) -> str:
     return session.question.command if session.question and session.question.id == call_id else ""
 
 
+def why_asked(session: Session, call_id: str) -> str:
+    """Which rule asks, in a line; "" where it is no call."""
+    call = session.open_calls.get(call_id)
+    return line(call.rule, 300) if call is not None else ""
+
+
 @click.command("show")
 @click.argument("session_id", metavar="ID")
 @output_format("text")

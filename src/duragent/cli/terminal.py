@@ -25,7 +25,7 @@ from duragent.cli.following import Follower, cancelling
 from duragent.cli.opening import person
 from duragent.cli.running import ANSWERED, post
 from duragent.cli.screen import Keys, Screen
-from duragent.cli.sessions import Known, open_store, question
+from duragent.cli.sessions import Known, open_store, question, why_asked
 from duragent.cli.telling import UNFINISHED, command_line, cost, has_price, line, spent, tokens, usd
 from duragent.config import Config
 from duragent.core.events import Decision, TurnStopped
@@ -264,6 +264,8 @@ class Chat:
         about_call = call_id in self.session.open_calls
         self.screen.print("It asks to run:" if about_call else "It asks:", "bold yellow")
         self.screen.quoted(question(self.session, call_id))
+        if why := why_asked(self.session, call_id):
+            self.screen.print(f"  ({why})", "dim")
         words = _CALL_WORDS if about_call else _LIMIT_WORDS
         try:
             text = await self._asking.prompt_async(f"{words}\n› ", default=began)

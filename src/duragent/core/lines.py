@@ -7,7 +7,7 @@ lines into these values, `programs.py` knows which words make a program run some
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from shlex import quote
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ UNKNOWN, SPLIT = "\x00", "\x01"
 _MARKED = re.compile("[\x00\x01]")
 _NEEDS_QUOTES = re.compile(r"[\s'\"\\]")
 _SYSTEM = ("/bin/", "/usr/bin/")
+_REMEMBERED = 256
 _FREE = frozenset((":", "true", "false"))
 _HARMLESS_TARGETS = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"))
 
@@ -52,6 +53,52 @@ class Line(Struct, frozen=True):
     moves: bool = False  # it changes the folder, so that relative paths mean something else
 
 
+class Shelf:
+    """Rules by the first word they speak of, so that many of them cost a command no more than few.
+
+    What was found for a command is remembered, since most lines are put together from the same few commands.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = rules
+        self._first = [_first_word(rule) for rule in rules]
+        self._loose = self._of(None)
+        self.everything = next((rule for rule in rules if rule.everything), None)
+        self._known: dict[str, list[Rule]] = {}
+        self._covered: dict[Simple, Rule | None] = {}
+
+    def covering(self, command: Simple) -> Rule | None:
+        """The rule that allows a command with everything about it."""
+        try:
+            return self._covered[command]
+        except KeyError:
+            if len(self._covered) >= _REMEMBERED:
+                self._covered.clear()
+            found = self._covered[command] = covering(self.near(command), command)
+            return found
+
+    def near(self, command: Simple) -> Sequence[Rule]:
+        """The rules that may cover a command, in their order."""
+        program = command.program
+        if command.assignments or program.startswith(_SYSTEM):
+            return self.rules
+        found = self._known.get(program)
+        if found is None:
+            if program not in self._first:
+                return self._loose
+            found = self._known[program] = self._of(program)
+        return found
+
+    def _of(self, word: str | None) -> list[Rule]:
+        return [rule for rule, first in zip(self.rules, self._first, strict=True) if first is None or first == word]
+
+
+def _first_word(rule: Rule) -> str | None:
+    """The word with which every text that a rule matches begins; None where that may differ."""
+    head, space, _ = rule.pieces[0].partition(" ")
+    return head if (space or rule.literal is not None) and not rule.quotes else None
+
+
 def is_free(command: Simple) -> bool:
     """Whether a command does nothing at all, so that no rule need allow it."""
     return command.program in _FREE and not command.names and not any(map(_MARKED.search, command.words))
@@ -59,6 +106,8 @@ def is_free(command: Simple) -> bool:
 
 def text_of(words: tuple[str, ...]) -> str:
     """Words as one text that can be cut back into the same words."""
+    if all(words) and not _NEEDS_QUOTES.search("".join(words)):
+        return " ".join(words)
     return " ".join(quote(word) if not word or _NEEDS_QUOTES.search(word) else word for word in words)
 
 
@@ -73,7 +122,9 @@ def covering(rules: Iterable[Rule], command: Simple) -> Rule | None:
     for rule in rules:
         if rule.everything:
             return rule
-        if not _fits(rule, command, texts) or not all(_names(rule, name) for name in command.names):
+        if not _fits(rule, command, texts):
+            continue
+        if command.names and not all(_names(rule, name) for name in command.names):
             continue
         risks = risky(command.words) if risks is None else risks
         written = rule.literal is not None and rule.literal == command.source and NOWHERE not in risks
@@ -107,7 +158,7 @@ def _fits(rule: Rule, command: Simple, texts: tuple[str, ...]) -> bool:
 def _texts(command: Simple) -> tuple[str, ...]:
     said = (*command.assignments, *command.words)
     program = command.program
-    for folder in _SYSTEM:
+    for folder in _SYSTEM if program.startswith(_SYSTEM) else ():
         if program.startswith(folder) and "/" not in program[len(folder) :]:
             short = (*command.assignments, program[len(folder) :], *command.words[1:])
             return text_of(said), text_of(short)
@@ -122,6 +173,8 @@ def _names(rule: Rule, name: str) -> bool:
 def denied_texts(command: Simple, quotes: bool) -> set[str]:
     """All the ways in which a rule may have meant this command; also with quotes, where a rule has some."""
     words, before = command.words, command.assignments
+    if not before and not quotes and "/" not in command.program:
+        return {" ".join(words)}
     found: set[str] = set()
     for program in {command.program, posixpath.basename(command.program)}:
         named = (program, *words[1:]) if words else ()
@@ -142,9 +195,8 @@ def refused(redirect: Redirect, workdir: str, moves: bool) -> str:
         return ""
     if target in _HARMLESS_TARGETS:
         return ""
-    shown = readable(f"{redirect.operator} {target}")
     if _MARKED.search(target) or target.startswith("~") or not target:
-        return f"where `{shown}` leads is only known when it runs"
+        return f"where `{_shown(redirect)}` leads is only known when it runs"
     path = posixpath.normpath(target)
     if path.startswith("//"):
         path = path[1:]
@@ -155,7 +207,11 @@ def refused(redirect: Redirect, workdir: str, moves: bool) -> str:
         inside = not moves and path != ".." and not path.startswith("../")
     if not inside:
         why = "after a change of folder" if moves and not posixpath.isabs(path) else "outside the working folder"
-        return f"`{shown}` is {why}"
+        return f"`{_shown(redirect)}` is {why}"
     if protected(path):
-        return f"`{shown}` is a file that decides what runs"
+        return f"`{_shown(redirect)}` is a file that decides what runs"
     return ""
+
+
+def _shown(redirect: Redirect) -> str:
+    return readable(f"{redirect.operator} {redirect.target}")

@@ -25,6 +25,7 @@ class Rule(Struct, frozen=True):
     literal: str | None = None  # what it says letter by letter, where it has no star
     everything: bool = False  # it is nothing but stars
     quotes: bool = False  # it has quotes or dollar signs: its owner means a line as it is written
+    longest: str = ""  # the longest of its pieces: it means no text without that
 
     def speaks_of(self, type: str) -> bool:
         return self.type in ("*", type)
@@ -87,7 +88,8 @@ def compile_rule(text: str, origin: Origin | None = None) -> Rule:
     pieces = _cut(rest)
     literal = pieces[0] if len(pieces) == 1 else None
     quotes = any(letter in rest for letter in "'\"$")
-    return Rule(text, type, pieces, _whole_words(pieces), origin, literal, literal is None and not any(pieces), quotes)
+    words, everything, longest = _whole_words(pieces), literal is None and not any(pieces), max(pieces, key=len)
+    return Rule(text, type, pieces, words, origin, literal, everything, quotes, longest)
 
 
 def _cut(text: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ rule with a star. Pure: an agent, what the tool is and one exact call in; a verd
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from hashlib import sha256
 from shlex import join
@@ -20,7 +20,7 @@ from msgspec.json import Encoder
 from duragent.agent import Agent, Json, Notify, Origin, PolicyTier, Skill
 from duragent.core import load_arguments, load_shell
 from duragent.core.events import ToolCall
-from duragent.core.lines import Line, covering, denied_texts, is_free, obstacle, refused
+from duragent.core.lines import Line, Shelf, denied_texts, is_free, obstacle, refused
 from duragent.core.narrowing import Barred, Narrowed, barred_by_abilities, barred_by_trust
 from duragent.core.patterns import Rule, compile_rule, escape
 
@@ -84,13 +84,19 @@ class Judge:
         self._notify = [(tier.notify, [compile_rule(each) for each in tier.notify.patterns])
                         for _, tier in tiers if tier.notify is not None and tier.notify.enabled]  # fmt: skip
         self._open = not self._deny and not self._allow and agent.trust is None and agent.abilities is None
-        self._bash = [rule for rule in self._allow if rule.speaks_of("bash")]
+        self._bash = self._shelved()
+        self._denies = {rule.type for rule in self._deny}
+        self._denies_quotes = any(rule.quotes for rule in self._deny)
+        self._read: Callable[[str], Line] | None = None
         self._literals: dict[str, Rule] = {}
         self._lines: dict[str, Line] = {}
         self._checked: dict[str, tuple[ToolSpec, Json]] = {}
         self._narrowed: dict[str, Narrowed] = {}
         for rule in self._allow:
             self._remember_literal(rule)
+
+    def _shelved(self) -> Shelf:
+        return Shelf([rule for rule in self._allow if rule.speaks_of("bash")])
 
     def _compiled(self, tier: str, kind: str, rules: Sequence[str]) -> Iterator[Rule]:
         for index, text in enumerate(rules):
@@ -112,7 +118,7 @@ class Judge:
         """Add a rule while we run; it holds at once."""
         compiled = compile_rule(rule, origin)
         self._allow.append(compiled)
-        self._bash += [compiled] if compiled.speaks_of("bash") else []
+        self._bash = self._shelved()
         self._remember_literal(compiled)
         self._open = False
 
@@ -155,11 +161,13 @@ class Judge:
         return self._origins.get(key) if key else None
 
     def _barred(self, spec: ToolSpec, call: ToolCall, line: Line | None, skill: Skill | None) -> Barred | None:
-        agent, needs = self.agent, _needs(spec)
-        if agent.trust is not None and (found := barred_by_trust(agent.trust, spec.kind, needs)) is not None:
+        agent = self.agent
+        if agent.trust is not None and (found := barred_by_trust(agent.trust, spec.kind, _needs(spec))) is not None:
             return found
-        if agent.abilities is not None and (found := barred_by_abilities(agent.abilities, needs, line)) is not None:
-            return found
+        if agent.abilities is not None:
+            found = barred_by_abilities(agent.abilities, _needs(spec), line)
+            if found is not None:
+                return found
         if skill is None or skill.allowed_tools is None:
             return None
         narrowed = self._narrowed.get(skill.name)
@@ -181,17 +189,21 @@ class Judge:
         if found is None:
             if len(self._lines) >= _REMEMBERED:
                 self._lines.clear()
-            found = self._lines[text] = load_shell()(text)
+            self._read = self._read or load_shell()
+            found = self._lines[text] = self._read(text)
         return found
 
     def _denied(self, spec: ToolSpec, call: ToolCall, line: Line | None) -> Rule | None:
         if not self._deny:
             return None
         kind = _kind(spec)
-        subjects = _subjects(spec, call, loosely=True) if any(rule.speaks_of(kind) for rule in self._deny) else ()
+        subjects = () if self._denies.isdisjoint(("*", kind)) else _subjects(spec, call, loosely=True)
         raw = _raw_texts(spec, call)
-        seen = _seen(line, any(rule.quotes for rule in self._deny)) if line is not None else ()
+        seen = _seen(line, self._denies_quotes) if line is not None else ()
+        said = "\n".join((*subjects, *raw, *seen))
         for rule in self._deny:
+            if rule.longest not in said:
+                continue  # most rules end here, for the price of one look
             if rule.speaks_of(kind) and any(map(rule.matches, subjects)):
                 return rule
             if spec.line and rule.speaks_of("bash"):
@@ -218,17 +230,16 @@ class Judge:
             return rule, ""
         if line.doubts:
             return None, f"this line cannot be read with certainty: {line.doubts[0]}"
-        rules = self._bash
-        everything = next((rule for rule in rules if rule.everything), None)
-        if everything is not None and line.commands:
-            return everything, ""
+        shelf = self._bash
+        if shelf.everything is not None and line.commands:
+            return shelf.everything, ""
         first: Rule | None = None
         for command in line.commands:
             if is_free(command):
                 continue
-            found = covering(rules, command)
+            found = shelf.covering(command)
             if found is None:
-                return None, obstacle(rules, command)
+                return None, obstacle(shelf.rules, command)
             first = first or found
         for redirect in line.redirects:
             if why := refused(redirect, self.workdir, moves):

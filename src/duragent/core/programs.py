@@ -63,7 +63,7 @@ def risky(words: Words) -> Words:
 
 
 def _row(program: str) -> Row | None:
-    name = posixpath.basename(program)
+    name = program.rpartition("/")[2]
     row = _ROWS.get(name)
     if row is None and name[-1:].isdigit():
         row = _ROWS.get(re.sub(r"-?[0-9.]+$", "", name))
@@ -71,13 +71,13 @@ def _row(program: str) -> Row | None:
 
 
 def _kind(row: Row, word: str) -> str | None:
-    if (mark := _MARKS.search(word)) and (word.startswith("-") or mark.start() == 0 or "\x01" in word):
+    if "\x01" in word or ("\x00" in word and word[0] in "-\x00"):
         return "unknown"
     if word.startswith("--"):
         name = word.partition("=")[0]
-        if len(name) > 2 and any(flag.startswith(name) for flag in row.long):
+        if _begins(name, row.long):
             return "valued"
-        if len(name) > 2 and any(flag.startswith(name) for flag in row.loose_long):
+        if _begins(name, row.loose_long):
             return "loose"
     elif len(word) > 1 and word.startswith("-"):
         letters = set(word[1:])
@@ -89,6 +89,15 @@ def _kind(row: Row, word: str) -> str | None:
         if word == each or (each[-1] in "=*" and word.startswith(each.rstrip("*"))):
             return "loose"
     return None
+
+
+def _begins(name: str, flags: Words) -> bool:
+    """Whether one of the long flags may be meant."""
+    if len(name) > 2:
+        for flag in flags:
+            if flag.startswith(name):
+                return True
+    return False
 
 
 def _operands(words: Words) -> list[str]:
@@ -155,11 +164,11 @@ def _git(words: Words) -> Words:
 
 
 def _git_runs(word: str, runs: Words) -> bool:
-    if word in runs or _MARKS.match(word) or "\x01" in word:
+    if word in runs or word.startswith("\x00") or "\x01" in word:
         return True
     if word.startswith("--"):
         name = word.partition("=")[0]
-        return len(name) > 2 and any(flag.startswith(name) for flag in (*_GIT_FLAGS, *runs))
+        return _begins(name, _GIT_FLAGS) or _begins(name, runs)
     return word.startswith("-") and any(len(each) == 2 and each[0] == "-" and each[1] in word for each in runs)
 
 

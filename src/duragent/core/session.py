@@ -27,7 +27,8 @@ class Call(Struct, omit_defaults=True, gc=False):
     stage: Stage = "new"
     digest: str = ""
     command: str = ""  # what the person was asked about,
-    asked_at: str = ""  # and when
+    asked_at: str = ""  # when,
+    rule: str = ""  # and why
     in_doubt: bool = False  # it was started once already, and nobody knows how that ended
     decision: ev.Decision | None = None
     reason: str | None = None
@@ -253,7 +254,7 @@ def _approval_required(session: Session, event: ev.ApprovalRequired, entry: ev.E
     else:
         call.in_doubt = call.stage == "started"
         call.stage, call.digest, call.command = "asked", event.digest, event.command
-        call.asked_at = entry.timestamp
+        call.asked_at, call.rule = entry.timestamp, event.rule or ""
 
 
 def _approval_decision(session: Session, event: ev.ApprovalDecision, entry: ev.Entry) -> None:

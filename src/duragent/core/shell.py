@@ -28,6 +28,7 @@ _DOCUMENT = re.compile(r"[^'\"\\#`$(\[{<]*<<-?[ \t]*['\"\\]?([A-Za-z0-9_.-]+)['\
 _INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _APART = re.compile(rb"(?:\\\n)*[ \t](?:[ \t]|\\\n)*")
 _WORDS = EXPANDING | {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "brace_expression"}
+_PLAIN_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+:,./=- "
 _PATTERN = re.compile(rb"[A-Za-z0-9_@%+:,./=*?-]+")
 _SAFE_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _NAMES_THAT_MATTER = frozenset(("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "histchars"))
@@ -109,9 +110,10 @@ class _Reader(Found):
             return
         data = text.encode()
         root = _parser.parse(data).root_node
-        if root.has_error:
+        sure = not root.has_error
+        if not sure:
             self.doubt("it is not a whole and plain shell line")
-        _Walk(self, data).group(root, 0, len(data))
+        _Walk(self, data, sure).group(root, 0, len(data))
 
     def command(self, command: Simple, inputs: tuple[str, ...] | None, depth: int) -> None:
         """Note a command and what it starts."""
@@ -154,8 +156,8 @@ class _Reader(Found):
 class _Walk(Words):
     """One text and the grammar's view of it, statement by statement."""
 
-    def __init__(self, reader: _Reader, data: bytes) -> None:
-        super().__init__(reader, data)
+    def __init__(self, reader: _Reader, data: bytes, sure: bool) -> None:
+        super().__init__(reader, data, sure)
         self.reader = reader
 
     def group(self, node: Node, start: int, end: int) -> None:
@@ -168,7 +170,8 @@ class _Walk(Words):
             return
         at, around = start, node.type
         for child in node.children:
-            self.blank(at, child.start_byte)
+            if at < child.start_byte:
+                self.blank(at, child.start_byte)
             at = child.end_byte
             self.part(child, around)
         self.blank(at, end)
@@ -263,14 +266,19 @@ class _Walk(Words):
             self.redirect(each)
 
     def command(self, node: Node, redirects: tuple[Node, ...]) -> None:
-        words: list[str] = []
+        first, last = node.start_byte, node.end_byte
+        words = self.plain(node, first, last)
+        if words and not redirects:
+            self.reader.command(Simple(tuple(words), source=self.data[first:last].decode()), None, 0)
+            return
         names: list[str] = []
         assigned: list[str] = []
         inputs: list[str] | None = []
-        at, first, last = -1, -1, node.start_byte
-        for child in (*node.children, *redirects):
+        at = last if words else -1
+        first = first if words else -1
+        for child in redirects if words else (*node.children, *redirects):
             start, kind = child.start_byte, child.type
-            if at >= 0:
+            if at >= 0 and (self.data[at:start] != b" " or kind in REDIRECTS):
                 self.apart(at, start, kind in REDIRECTS)
             at = child.end_byte
             if kind in _WORDS:
@@ -292,13 +300,23 @@ class _Walk(Words):
         found = Simple(tuple(words), tuple(names), tuple(assigned), source)
         self.reader.command(found, tuple(inputs) if inputs else None, 0)
 
+    def plain(self, node: Node, start: int, end: int) -> list[str]:
+        """The words of a command without quotes, signs and variables, where the grammar counts as many; else none."""
+        raw = self.data[start:end]
+        if not self.sure or raw.translate(None, _PLAIN_LETTERS):
+            return []
+        words = raw.decode().split(" ")
+        if node.child_count != len(words) or words[0] in RESERVED or "=" in words[0]:
+            return []
+        return words if b"=" not in raw or all(word[0] == "-" for word in words if "=" in word) else []
+
     def apart(self, start: int, end: int, redirect: bool) -> None:
         """Two words touch only where the second is a redirection that begins with its sign."""
         if redirect and self.data[end : end + 1] in (b"<", b">", b"&"):
             self.blank(start, end, lines=False)
             if start == end and self.data[start - 1 : start] == b"}":
                 self.doubt("a redirection is not read with certainty")
-        elif self.data[start:end] != b" " and not _APART.fullmatch(self.data, start, end):
+        elif not _APART.fullmatch(self.data, start, end):
             self.doubt("where one word ends and the next begins is not certain")
 
     def program(self, node: Node) -> str:

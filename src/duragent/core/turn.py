@@ -178,7 +178,8 @@ class _Calls:
         allowed = verdict.verdict == "allow" or opened.stage == "approved"
         if allowed or (exactly := digest(call)) in self.session.grants:
             return RunTools((call,))
-        return AskApproval(call.call_id, command(spec, call), exactly, verdict.rule, self.session.turn_by)
+        rule = f"{verdict.rule}: {verdict.why}" if verdict.why else verdict.rule
+        return AskApproval(call.call_id, command(spec, call), exactly, rule, self.session.turn_by)
 
 
 def _no_such_tool(name: str, tools: Mapping[str, ToolSpec]) -> str:

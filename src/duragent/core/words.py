@@ -13,6 +13,7 @@ from tree_sitter import Node
 from duragent.core.lines import UNKNOWN, Redirect
 
 PLAIN = re.compile(rb"[A-Za-z0-9_@%+:,./=-]+")
+_PLAIN_REDIRECT = re.compile(rb"([0-9]*)(>>|>|<) ?([A-Za-z0-9_@%+:,./=-]+)")
 _QUOTED = re.compile(rb"'[^']*'|\"[^\"$`\\]*\"")
 _BLANK = re.compile(rb"(?:[ \t\n]|\\\n)*")
 _INLINE = re.compile(rb"(?:[ \t]|\\\n)*")
@@ -54,8 +55,8 @@ class Found:
 class Words:
     """One text and the grammar's view of it, word by word."""
 
-    def __init__(self, found: Found, data: bytes) -> None:
-        self.found, self.data = found, data
+    def __init__(self, found: Found, data: bytes, sure: bool) -> None:
+        self.found, self.data, self.sure = found, data, sure  # the grammar is sure where it met no error
         self.doubt = found.doubt
 
     @abstractmethod
@@ -95,7 +96,8 @@ class Words:
             out = bytearray()
             self.unquote(start, end, found, out)
             text = out.decode("utf-8", "replace")
-        if not text.isprintable() and any(not letter.isprintable() and letter not in "\n\t\x00\x01" for letter in text):
+        known = text.replace("\x00", "").replace("\x01", "")
+        if not known.isprintable() and any(not letter.isprintable() and letter not in "\n\t" for letter in known):
             self.doubt("it holds a letter that cannot be seen")
         return text
 
@@ -253,6 +255,9 @@ class Words:
         """Note a redirection. Gives the texts that become standard input; None where those are not known."""
         if node.type == "heredoc_redirect":
             return self.heredoc(node)
+        plain = _PLAIN_REDIRECT.fullmatch(self.data, node.start_byte, node.end_byte)
+        if plain is not None and self.sure and node.child_count == (3 if plain[1] else 2):
+            return self.redirected_to(plain[1], plain[2].decode(), plain[3].decode())
         operator, at, numbered = "", -1, b""
         targets: list[str] = []
         for child in node.children:
@@ -272,9 +277,12 @@ class Words:
                 targets.append(self.word(child))
         if operator not in _OPERATORS or len(targets) != (0 if operator.endswith("-") else 1):
             self.doubt("a redirection is not read with certainty")
-        self.found.redirects.append(Redirect(operator, targets[0] if targets else ""))
+        return self.redirected_to(numbered, operator, targets[0] if targets else "")
+
+    def redirected_to(self, numbered: bytes, operator: str, target: str) -> tuple[str, ...] | None:
+        self.found.redirects.append(Redirect(operator, target))
         if operator == "<<<" and not numbered:
-            return (targets[0] if targets else "",)
+            return (target,)
         return None if operator.startswith("<") or numbered.strip(b"0") == b"" != numbered else ()
 
     def heredoc(self, node: Node) -> tuple[str, ...] | None:
@@ -356,4 +364,5 @@ def _expansions(node: Node, found: dict[int, Node]) -> None:
         found[node.start_byte] = node
         return
     for child in node.children:
-        _expansions(child, found)
+        if child.is_named:  # signs hold nothing
+            _expansions(child, found)
