@@ -149,6 +149,10 @@ CONFIG = Section(
                     "hosts": Field(
                         ListOf(Text(empty=False)), "Names that scoped commands may reach; *.name for all below."
                     ),
+                    "environment": Field(
+                        ListOf(Text(empty=False)),
+                        "Variables that commands of agents which name them get although they look like keys.",
+                    ),
                     "limits": Field(
                         Section(
                             {
@@ -283,6 +287,7 @@ class SandboxSettings(Struct, frozen=True):
     workdir: Path | None = None
     network: Literal["trust", "none", "scoped", "allowed"] = "trust"
     hosts: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
     seconds: int = 120
     memory_mb: int = 4096
     processes: int = 256
@@ -372,7 +377,8 @@ def _settings(found: Mapping[str, Any], root: Path, file: Path | None) -> Config
 def _sandbox(found: Mapping[str, Any], root: Path) -> SandboxSettings:
     said = {name: found[name] for name in ("mode", "network") if name in found} | found.get("limits", {})
     workdir = _place(root, found["workdir"]) if "workdir" in found else None
-    return SandboxSettings(workdir=workdir, hosts=tuple(found.get("hosts", ())), **said)
+    hosts, environment = tuple(found.get("hosts", ())), tuple(found.get("environment", ()))
+    return SandboxSettings(workdir=workdir, hosts=hosts, environment=environment, **said)
 
 
 def _secrets(found: Mapping[str, Any]) -> dict[str, str]:

@@ -13,10 +13,10 @@ from math import isfinite
 from typing import Any, Protocol, assert_never
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from duragent.agent import Agent, Origin
 from duragent.core import events as ev
+from duragent.core.cleaning import without_secrets
 from duragent.core.context import build
 from duragent.core.policy import Judge, ToolSpec, command, effect_of
 from duragent.core.prompt import RESERVE, Prepared, prepare
@@ -46,6 +46,14 @@ MAX_DEPTH = 100
 """How deeply arguments may be nested: what is written down must be readable wherever it is read."""
 
 
+class Redacting(Protocol):
+    """A text that comes in pieces, without secrets. What may be the beginning of one is held back until `end`."""
+
+    def feed(self, text: str) -> str: ...
+
+    def end(self) -> str: ...
+
+
 class Place(Struct, frozen=True):
     """What holds for an agent where it runs: the folder its commands work in, how long a question waits for its answer,
     which texts are never written down, who hears of calls that the policy wants told, and who keeps new rules."""
@@ -53,6 +61,7 @@ class Place(Struct, frozen=True):
     workdir: str = ""
     patience: timedelta | None = None
     redact: Callable[[str], str] | None = None
+    stream: Callable[[], Redacting] | None = None  # the same for a text that comes in pieces
     notify: Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any]], None] | None = None
     remember: Callable[[str], Origin | None] | None = None  # keeps a rule that a person wants to hold always
 
@@ -107,7 +116,7 @@ class Work:
     def record(self, event: ev.Event, *, lazy: bool = False) -> ev.Entry:
         """Let an event have happened. It is not on disk until the log is flushed."""
         if self.actor.place.redact is not None:
-            event = _without_secrets(event, self.actor.place.redact)
+            event = without_secrets(event, self.actor.place.redact)
         entry = self.log.stage(event, self.clock(), lazy=lazy)
         apply(self.session, entry)
         if not lazy:
@@ -119,20 +128,24 @@ class Work:
         return next_step(actor.agent, self.session, self.clock(), actor.specs, self.alone_since(), actor.judge)
 
 
-def _without_secrets(event: ev.Event, redact: Callable[[str], str]) -> ev.Event:
-    """The event without the values of the owner's keys, wherever somebody's own words may hold them."""
-    match event:
-        case ev.ToolResult(result=answer) if (text := redact(answer.content)) != answer.content:
-            return replace(event, result=ev.ToolAnswer(answer.success, text))
-        case ev.UserMessage() | ev.SilentMessage() | ev.AssistantResponse() if (text := redact(event.content)) != (
-            event.content
-        ):
-            return replace(event, content=text)
-        case ev.TurnStopped() | ev.ErrorNoted() if (text := redact(event.message)) != event.message:
-            return replace(event, message=text)
-        case ev.ApprovalRequired() if (text := redact(event.command)) != event.command:
-            return replace(event, command=text)
-    return event
+class _Cleaned:
+    """Hands on what a model says, without secrets."""
+
+    def __init__(self, listener: Listener, place: Place) -> None:
+        self._listener, self._place = listener, place
+        self._stream = place.stream() if place.stream is not None else None
+
+    def delta(self, text: str) -> None:
+        if safe := self._stream.feed(text) if self._stream is not None else text:
+            self._listener.delta(safe)
+
+    def restart(self, why: str) -> None:
+        self._stream = self._place.stream() if self._place.stream is not None else None
+        self._listener.restart(self._place.redact(why) if self._place.redact is not None else why)
+
+    def end(self) -> None:
+        if self._stream is not None and (rest := self._stream.end()):
+            self._listener.delta(rest)
 
 
 async def advance(work: Work) -> Rest | Wait | WaitUntil:
@@ -166,30 +179,31 @@ async def _call_model(work: Work) -> None:
     """Ask the candidates in their order. The next one is asked when one fails for good."""
     failure: ModelFailed | None = None
     hopeless: set[int] = set()
-    again = 2 if work.actor.agent.limits.on_error == "retry" else 1
-    for model in [model for _ in range(again) for model in work.actor.models]:
+    actor = work.actor  # files may change, and with them the actor, while a model thinks or a tool runs
+    again = 2 if actor.agent.limits.on_error == "retry" else 1
+    for model in [model for _ in range(again) for model in actor.models]:
         tries = 0
         while id(model) not in hopeless and tries < PAID_TRIES:
-            failed = await _ask(work, model, failure)
+            failed = await _ask(work, actor, model, failure)
             if failed is None:
                 return
             failure = failed
-            work.listener.restart(str(failure))
+            _Cleaned(work.listener, actor.place).restart(str(failure))
             if failure.lasting:
                 hopeless.add(id(model))
             # Where money is limited each try that may have cost some is a call of its own, with its own reservation.
-            tries = tries + 1 if failure.billed and work.actor.agent.limits.cost_usd is not None else PAID_TRIES
+            tries = tries + 1 if failure.billed and actor.agent.limits.cost_usd is not None else PAID_TRIES
     text = str(failure) if failure else "This agent names no model that can be used here."
     work.record(ev.TurnStopped("model_failed", text, refunded=failure is not None and not failure.billed))
 
 
-async def _ask(work: Work, model: Model, before: ModelFailed | None) -> ModelFailed | None:
+async def _ask(work: Work, actor: Actor, model: Model, before: ModelFailed | None) -> ModelFailed | None:
     """Ask one model. None when there is nothing more to ask: it has answered, or a limit forbids the call."""
-    prepared, price = work.actor.prepared[model.name], work.actor.price(model.name)
+    prepared, price = actor.prepared[model.name], actor.price(model.name)
     request = build(prepared.agent, work.session, work.clock(), prepared.tools, model.name, prepared)
     why, refunded = (str(before), not before.billed) if before else (None, False)
     reserved: float | None = None
-    if work.actor.agent.limits.cost_usd is not None:
+    if actor.agent.limits.cost_usd is not None:
         request.max_output_tokens = request.max_output_tokens or RESERVE  # what may be said is what is reserved
         request.pay_once = True
         reserved = reserve(price, request.tokens, request.max_output_tokens) if price else None
@@ -201,9 +215,13 @@ async def _ask(work: Work, model: Model, before: ModelFailed | None) -> ModelFai
         work.log.kick()
     else:
         await work.log.flush()
+    listener = _Cleaned(work.listener, actor.place) if actor.place.redact is not None else None
     try:
-        timeout = float(work.actor.agent.session.llm_timeout_seconds)
-        response = _response(work, await model.answer(request, work.listener, timeout), price)
+        timeout = float(actor.agent.session.llm_timeout_seconds)
+        answer = await model.answer(request, listener or work.listener, timeout)
+        if listener is not None:
+            listener.end()
+        response = _response(work, answer, price)
     except ModelFailed as error:
         return error
     except BaseException as error:  # noqa: BLE001 - foreign code: it failed, the session goes on
@@ -305,24 +323,25 @@ def _is_json(value: ev.Json, depth: int = MAX_DEPTH) -> bool:
 
 async def _run_tools(work: Work, calls: Sequence[ev.ToolCall]) -> None:
     """Write down that they start; only then run them."""
+    actor = work.actor
     for call in calls:
         work.record(ev.ToolStarted(call.call_id))
     await work.log.flush()
     if len(calls) == 1:
-        await _run_tool(work, calls[0])
+        await _run_tool(work, actor, calls[0])
         return
     try:
         async with asyncio.TaskGroup() as group:
             for call in calls:
-                group.create_task(_run_tool(work, call))
+                group.create_task(_run_tool(work, actor, call))
     except BaseExceptionGroup as failed:  # tools raise nothing, so this is the log's own word: the disk refused
         raise failed.exceptions[0] from None
 
 
-async def _run_tool(work: Work, call: ev.ToolCall) -> None:
-    tool, actor = work.actor.tools[call.tool_name], work.actor
+async def _run_tool(work: Work, actor: Actor, call: ev.ToolCall) -> None:
+    tool = actor.tools[call.tool_name]
     answer, outcome = await _try_tool(work, tool, call)
-    may_repeat = work.actor.agent.limits.on_error == "retry" and effect_of(tool.spec, call) in ("pure", "repeatable")
+    may_repeat = actor.agent.limits.on_error == "retry" and effect_of(tool.spec, call) in ("pure", "repeatable")
     if outcome == "error" and may_repeat:
         work.record(ev.ToolStarted(call.call_id))
         await work.log.flush()

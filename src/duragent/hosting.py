@@ -8,6 +8,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from duragent.errors import NotAllowed, StorageFailed
 from duragent.policyfiles import local_file, remember, with_policies
 from duragent.sandbox import Box, Choice, Limits, Sandbox, open_sandbox
 from duragent.sandbox.boxes import Places, box_of, demands
-from duragent.secrets import Secrets
+from duragent.secrets import Secrets, Stream
 from duragent.skillfiles import resolve
 from duragent.tools import Toolbox, recover_tools, runs_programs, stamp_of, tools_of
 from duragent.tools.host import Door, Host
@@ -40,6 +41,7 @@ class Hosts:
         self._hosts: dict[tuple[str, str], Host] = {}
         self._built: dict[tuple[str, str], tuple[Agent, object, Toolbox, tuple[str, ...]]] = {}
         self._notifier: Any = None
+        self._boxes: dict[tuple[str, str], tuple[Agent, Box]] = {}
         self._recovering: list[asyncio.Future[None]] = []
 
     def ready(self, agent: Agent) -> Agent:
@@ -87,6 +89,7 @@ class Hosts:
             workdir_of(self.config, agent, self.environ),
             timedelta(hours=hours) if hours else None,
             self.secrets.redact,
+            partial(Stream, self.secrets),
             self._notify if told else None,
             keep,
         )
@@ -152,6 +155,14 @@ class Hosts:
         )
 
     def _box(self, agent: Agent) -> Box:
+        """What its commands may touch. Worked out once: looking for repositories takes a while in a large folder."""
+        key = (agent.name, agent.source.path)
+        known = self._boxes.get(key)
+        if known is None or known[0] != agent:
+            known = self._boxes[key] = (agent, self._make_box(agent))
+        return known[1]
+
+    def _make_box(self, agent: Agent) -> Box:
         config, said = self.config, self.config.sandbox
         places = Places(
             workdir=workdir_of(self.config, agent, self.environ),
@@ -177,6 +188,24 @@ class Hosts:
             file, secret = str(self.config.workspace / NOTIFICATIONS), self.environ.get("DURAGENT_WEBHOOK_SECRET")
             self._notifier = made(file, secret, redact=self.secrets.redact)
         self._notifier.notify(deliveries, about)
+
+
+def stamp_of_files(agent: Agent, workspace: Path) -> tuple[object, ...]:
+    """What an agent and the rules around it were read from: a different one means that they must be read again."""
+    home = home_of(agent)
+    read = [os.path.join(home, name) for name in (*agent.source.files, *agent.source.ancestors)]
+    own = [workspace / "policy.yaml", workspace / "skills.lock", local_file(agent, workspace)]
+    files = dict.fromkeys((*read, *map(str, own)))
+    folders = dict.fromkeys((home, *map(os.path.dirname, files)))
+    return tuple(_look(path) for path in (*files, *folders))
+
+
+def _look(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _make_folder(path: str) -> None:

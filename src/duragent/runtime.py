@@ -92,7 +92,7 @@ class Runtime:
     async def post(self, session_id: str, message: str | ev.UserMessage | ev.SilentMessage) -> int:
         """Say something. Returns its place in the log once it is on disk; 0 for a message that came before."""
         event = ev.UserMessage(message) if isinstance(message, str) else message
-        live = await self._lives.open(session_id)
+        live = await self._renewed(session_id)
         if isinstance(event, ev.UserMessage) and event.message_id and event.message_id in live.session.seen:
             await live.log.flush()  # the first one may still be on its way
             return 0
@@ -115,7 +115,7 @@ class Runtime:
         whoever has seen what is asked, which the `digest` shows."""
         if decision not in get_args(ev.Decision):
             raise NotAllowed(f"{decision!r} is no decision; there are {', '.join(get_args(ev.Decision))}.")
-        live = await self._lives.open(session_id)
+        live = await self._renewed(session_id)
         if call_id not in live.session.waiting:
             raise Conflict(f"{session_id} does not wait for a decision about {call_id!r}: it was made, or never asked.")
         call = live.session.open_calls.get(call_id)
@@ -138,6 +138,8 @@ class Runtime:
         if spec is None or remember is None:
             return
         rule = actor.judge.exact(spec, call)
+        if actor.place.redact is not None and actor.place.redact(rule) != rule:
+            raise NotAllowed("This call holds a secret, which no rule may: allow it once, or for this session.")
         origin = await asyncio.to_thread(remember, rule)
         for other in self._actors.values():
             if other.agent.name == actor.agent.name and other.agent.source.path == actor.agent.source.path:
@@ -288,6 +290,13 @@ class Runtime:
             actor = self._actors[key] = Actor(agent, tuple(models), tools, self._price, self.settings.known, place)
         return actor
 
+    async def _renewed(self, session_id: str) -> Live:
+        """The session, with its agent as its files say now: a rule that the owner has added holds from here on."""
+        live = await self._lives.open(session_id)
+        if not live.session.ended:
+            live.work.actor = await self._cast(live.session)
+        return live
+
     async def reload(self, agent: Agent) -> None:
         """Have every session of this agent act as its files say now."""
         key = (agent.name, agent.source.path)
@@ -297,17 +306,19 @@ class Runtime:
             if (live.work.actor.agent.name, live.work.actor.agent.source.path) == key:
                 live.work.actor = fresh
 
-    async def siblings(self, agent: str, most: int = 50) -> list[tuple[str, Session]]:
-        """The newest sessions of an agent."""
-        return await asyncio.to_thread(self._siblings, agent, most)
+    async def siblings(
+        self, agent: str, gateway: str | None = None, chat_id: str | None = None, most: int = 10
+    ) -> list[tuple[str, Session]]:
+        """The newest sessions of an agent in one place (a chat, or none) that have not ended."""
+        return await asyncio.to_thread(self._siblings, (agent, gateway, chat_id), most)
 
-    def _siblings(self, agent: str, most: int) -> list[tuple[str, Session]]:
+    def _siblings(self, place: tuple[str, str | None, str | None], most: int) -> list[tuple[str, Session]]:
         found: list[tuple[str, Session]] = []
         for session_id in reversed(self.store.ids()):
             live = self._lives.get(session_id)
             with suppress(DuragentError):
                 session = live.session if live else self.store.read(session_id).session
-                if session.agent == agent:
+                if (session.agent, session.gateway, session.gateway_chat_id) == place and not session.ended:
                     found.append((session_id, session))
             if len(found) == most:
                 break

@@ -153,6 +153,7 @@ def test_a_plain_turn() -> None:
         wanted_seq=2,
         wanted_at=AT,
         wanted_by="7",
+        person_seq=2,
         turn_by="7",
         called_seq=3,
         turn_seq=2,

@@ -21,7 +21,7 @@ from duragent.agentfiles import load
 from duragent.cli.places import named_agents, shown
 from duragent.config import Config
 from duragent.errors import NotAllowed, NotFound
-from duragent.hosting import Hosts
+from duragent.hosting import Hosts, stamp_of_files
 from duragent.models.chosen import Chosen
 from duragent.runtime import Runtime, Settings
 from duragent.tools import Toolbox
@@ -49,7 +49,7 @@ def in_loop(main: Coroutine[Any, Any, Result], *, keyboard: bool = False) -> Res
 
 def find_agent(config: Config, wanted: str) -> Agent:
     """The agent a person means, ready to run: under the owner's policy, and not one that may not run here."""
-    return _usable(config, locate_agent(config, wanted))
+    return _usable(Hosts(config, os.environ), locate_agent(config, wanted))
 
 
 def locate_agent(config: Config, wanted: str) -> Agent:
@@ -63,15 +63,26 @@ def locate_agent(config: Config, wanted: str) -> Agent:
     return _whole(load(path))
 
 
-def reopen_agent(config: Config) -> Callable[[str, str], Agent]:
-    """How a session finds its agent again: where it was, else by its name in the workspace."""
+def reopen_agent(config: Config, hosts: Hosts | None = None) -> Callable[[str, str], Agent]:
+    """How a session finds its agent again: where it was, else by its name in the workspace. It is read again when one
+    of its files, or a policy around it, has changed."""
+    known: dict[tuple[str, str], tuple[object, Agent]] = {}
+    places = hosts or Hosts(config, os.environ)
 
     def reopen(name: str, source: str) -> Agent:
+        found = known.get((name, source))
+        if found is not None and found[0] == stamp_of_files(found[1], config.workspace):
+            return found[1]
+        agent = _usable(places, _whole(load(whereabouts(name, source))))
+        known[name, source] = (stamp_of_files(agent, config.workspace), agent)
+        return agent
+
+    def whereabouts(name: str, source: str) -> str:
         path = source if source and os.path.lexists(source) else _named(config, name)
         if path is None:
             place = f"{shown(source)} is gone and " if source else ""
             raise NotFound(f"{place}no agent in {shown(config.agents_dir)} is called {name!r}; bring it back to go on")
-        return _usable(config, _whole(load(path)))
+        return path
 
     return reopen
 
@@ -96,7 +107,7 @@ def _unknown(config: Config, wanted: str) -> str:
     return f"no agent is called {wanted!r}, and there is no such path. {hint}"
 
 
-def _usable(config: Config, agent: Agent) -> Agent:
+def _usable(hosts: Hosts, agent: Agent) -> Agent:
     if agent.status == "disabled":
         raise NotAllowed(f"{agent.name} is disabled ({shown(agent.source.path)}: status); change that to talk with it")
     unset = [name for name in agent.startup.env if not os.environ.get(name)]
@@ -104,7 +115,7 @@ def _usable(config: Config, agent: Agent) -> Agent:
         raise NotAllowed(f"{agent.name} needs variables that are not set: {', '.join(unset)}. Set them and try again")
     if agent.startup.tool is not None:
         raise NotAllowed(f"{agent.name} must pass its startup check {agent.startup.tool!r} first: not in this version")
-    return Hosts(config, os.environ).ready(agent)
+    return hosts.ready(agent)
 
 
 def _whole(agent: Agent) -> Agent:
@@ -154,7 +165,7 @@ async def open_runtime(
     try:
         async with Runtime(
             config.sessions_dir,
-            agents=reopen_agent(config),
+            agents=reopen_agent(config, hosts),
             models=models,
             tools=partial(toolbox, hosts),
             place=hosts.place,

@@ -73,6 +73,7 @@ class UserMessage(_Event, frozen=True, tag="user_message"):
     sender_name: str | None = None
     message_id: str | None = None  # the platform's own, so that a message delivered twice is answered once
     wants_answer: bool = True
+    automatic: bool = False  # no person wrote it: a process that ended, a clock
 
 
 class SilentMessage(_Event, frozen=True, tag="silent_message"):

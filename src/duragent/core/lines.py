@@ -62,6 +62,7 @@ class Shelf:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = rules
         self._first = [_first_word(rule) for rule in rules]
+        self._words = frozenset(self._first)
         self._loose = self._of(None)
         self.everything = next((rule for rule in rules if rule.everything), None)
         self._known: dict[str, list[Rule]] = {}
@@ -84,7 +85,7 @@ class Shelf:
             return self.rules
         found = self._known.get(program)
         if found is None:
-            if program not in self._first:
+            if program not in self._words:
                 return self._loose
             found = self._known[program] = self._of(program)
         return found

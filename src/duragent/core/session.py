@@ -46,6 +46,7 @@ class Message(Struct, omit_defaults=True, gc=False):
     seq: int
     calls: tuple[Call, ...] = ()
     sender: str | None = None
+    automatic: bool = False  # no person wrote it
     tokens: int = 0
     dialect: str = ""
     wire: bytes = b""
@@ -96,7 +97,8 @@ class Session(Struct, omit_defaults=True):
     interrupted_by: int = 0  # seq of a message that arrived while calls were open
     wanted_seq: int = 0  # seq of the newest message that wants an answer
     wanted_at: str = ""
-    wanted_by: str | None = None
+    wanted_by: str | None = None  # the person who wrote last
+    person_seq: int = 0  # seq of the newest message of a person that wants an answer
     called_seq: int = 0  # seq of the newest model call: what came later it has not seen
     turn_seq: int = 0  # seq of the message this turn answers
     turn_at: str = ""
@@ -171,13 +173,16 @@ def _user_message(session: Session, event: ev.UserMessage, entry: ev.Entry) -> N
         session.status = "active"
     if event.wants_answer:
         session.wanted_seq, session.wanted_at = entry.seq, entry.timestamp
-        session.wanted_by = event.sender_id or event.sender_name
+        if not event.automatic:
+            session.wanted_by, session.person_seq = event.sender_id or event.sender_name, entry.seq
         if session.open_calls:
-            session.interrupted_by = entry.seq
-        elif session.question or not session.owes_answer:
+            if not event.automatic:  # what a process says waits until the calls are done, and withdraws no question
+                session.interrupted_by = entry.seq
+        elif (session.question and not event.automatic) or not session.owes_answer:
             _begin_turn(session)
         session.owes_answer = True
-    session.messages.append(Message("user", event.content, entry.seq, sender=event.sender_name or event.sender_id))
+    sender = event.sender_name or event.sender_id
+    session.messages.append(Message("user", event.content, entry.seq, sender=sender, automatic=event.automatic))
 
 
 def _begin_turn(session: Session) -> None:
@@ -223,7 +228,7 @@ def _assistant_response(session: Session, event: ev.AssistantResponse, entry: ev
     session.rounds += 1
     session.steps += 1
     unseen = 0 < session.called_seq < session.wanted_seq  # somebody wrote while the model spoke
-    session.interrupted_by = session.wanted_seq if unseen and calls else 0
+    session.interrupted_by = session.person_seq if calls and 0 < session.called_seq < session.person_seq else 0
     session.failed = ""
     if not calls:
         session.owes_answer = unseen

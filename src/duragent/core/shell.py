@@ -274,8 +274,7 @@ class _Walk(Words):
         names: list[str] = []
         assigned: list[str] = []
         inputs: list[str] | None = []
-        at = last if words else -1
-        first = first if words else -1
+        at, first = (last, first) if words else (-1, -1)
         for child in redirects if words else (*node.children, *redirects):
             start, kind = child.start_byte, child.type
             if at >= 0 and (self.data[at:start] != b" " or kind in REDIRECTS):

@@ -29,7 +29,7 @@ def active(agent: Agent, session: Session) -> tuple[Skill, ...]:
 def triggered(agent: Agent, session: Session) -> Skill | None:
     """The skill whose trigger fits the message that this turn answers; of several triggers the first one."""
     message = _answered(session)
-    if message is None:
+    if message is None or message.automatic:  # what a process printed calls for nothing
         return None
     for trigger in agent.triggers:
         if fitting(trigger.pattern, message.content) and (skill := find(agent, trigger.skill)) is not None:

@@ -280,6 +280,7 @@ class Words:
         return self.redirected_to(numbered, operator, targets[0] if targets else "")
 
     def redirected_to(self, numbered: bytes, operator: str, target: str) -> tuple[str, ...] | None:
+        """Note where a redirection leads; gives what `redirect` gives."""
         self.found.redirects.append(Redirect(operator, target))
         if operator == "<<<" and not numbered:
             return (target,)
