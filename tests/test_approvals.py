@@ -3,18 +3,23 @@
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from duragent.agent import Agent, Notify, Origin, Policy, PolicyTier
+from duragent.agent import Agent, Notify, Origin, Policy, PolicyTier, Skill, Trigger
 from duragent.core import events as ev
 from duragent.core.policy import ToolSpec
+from duragent.core.session import Session, apply
+from duragent.core.skills import active
 from duragent.engine import Place
-from duragent.errors import Conflict, StorageFailed
-from duragent.following import Output
+from duragent.errors import Conflict, ModelFailed, NotAllowed, StorageFailed
+from duragent.following import Delta, Output
+from duragent.models import Answer
 from duragent.runtime import Runtime
+from duragent.secrets import Secrets, Stream
 from duragent.tools import Scene, Tool
 from duragent.tools.host import Door
 from tests.acting import (
@@ -147,6 +152,73 @@ def test_always_is_kept_as_the_exact_rule_and_holds_at_once_in_every_session(tmp
     play(main())
 
 
+def test_a_process_that_ends_withdraws_no_question_and_asks_in_nobodys_name(tmp_path: Path) -> None:
+    async def main() -> None:
+        speaker = Speaker(calling(call("c1", "pay")), "paid", "seen")
+        async with runtime_at(tmp_path, speaker, tools=[PAY]) as runtime:
+            session_id = await runtime.open_session(AGENT)
+            await runtime.post(session_id, ev.UserMessage("go", sender_id="42"))
+            await runtime.settled(session_id)
+            await runtime.post(session_id, ev.UserMessage("The build ended.", "background_process", automatic=True))
+            assert (await runtime.settled(session_id)).waiting == ("c1",)
+            await decide(runtime, session_id, "c1", "allow_once")
+            session = await runtime.settled(session_id)
+            assert (session.turn_by, session.owes_answer) == ("42", False)
+        assert results(stored(tmp_path, session_id)) == {"c1": "ok"}
+        assert speaker.requests[-1][-1] == ("user", "The build ended.")
+
+    play(main())
+
+
+def test_a_process_that_ends_while_the_model_speaks_gets_its_own_turn_and_stops_no_call(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def late(request: Any, listener: Any) -> Answer:
+            await runtime.post(session_id, ev.UserMessage("The build ended.", automatic=True))
+            return calling(call("c1", "pay"))
+
+        free = tool(nothing, "pay")
+        async with runtime_at(tmp_path, Speaker(late, "done"), tools=[free]) as runtime:
+            session_id = await runtime.open_session(AGENT)
+            await runtime.post(session_id, "go")
+            await runtime.settled(session_id)
+        assert results(stored(tmp_path, session_id)) == {"c1": "ok"}
+
+    play(main())
+
+
+def test_what_a_process_prints_starts_no_skill() -> None:
+    skill = Skill("deploy", "Deploys.", "Deploy.", "skills/deploy/SKILL.md", model_may_invoke=False)
+    agent = Agent(name="a", skills=(skill,), triggers=(Trigger("*deploy*", "deploy"),))
+    for automatic, used in ((False, (skill,)), (True, ())):
+        session = Session()
+        apply(session, ev.Entry(1, "2026-02-18T10:00:00Z", ev.UserMessage("deploy it", automatic=automatic)))
+        assert active(agent, session) == used
+
+
+def test_a_rule_that_is_added_to_a_file_holds_in_sessions_that_are_open(tmp_path: Path) -> None:
+    async def main() -> None:
+        ran: list[str] = []
+        rules = [Policy(PolicyTier("dangerous")), Policy(PolicyTier("dangerous", deny=("bash:echo two",)))]
+        calls = [calling(call(f"c{n}", "bash", command=f"echo {word}")) for n, word in enumerate(("one", "two"))]
+        now = Agent(name="a", policy=rules[0])
+
+        def agents(name: str, source: str) -> Agent:
+            return now
+
+        speaker = Speaker(calls[0], "ok", calls[1], "ok")
+        runtime = Runtime(tmp_path, agents=agents, models=[speaker], tools={"bash": shell(ran)}, clock=Clock())
+        async with runtime:
+            session_id = await runtime.open_session(now)
+            await runtime.post(session_id, "go")
+            await runtime.settled(session_id)
+            now = Agent(name="a", policy=rules[1])
+            await runtime.post(session_id, "and now")
+            await runtime.settled(session_id)
+        assert ran == ["echo one"] and results(stored(tmp_path, session_id)) == {"c0": "ok", "c1": "refused"}
+
+    play(main())
+
+
 def test_always_that_cannot_be_kept_decides_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         def keep(rule: str) -> Origin:
@@ -188,7 +260,7 @@ def test_what_was_approved_is_still_denied_where_the_policy_now_forbids_it(tmp_p
 
 
 def test_the_door_of_the_tools_has_no_verb_that_decides_anything() -> None:
-    assert {name for name in vars(Door) if not name.startswith("_")} == {"post", "siblings", "reload"}
+    assert {name for name in vars(Door) if not name.startswith("_")} == {"post", "siblings", "session", "reload"}
 
 
 def test_wrong_arguments_are_told_to_the_model_whole_and_asked_of_nobody(tmp_path: Path) -> None:
@@ -204,28 +276,78 @@ def test_wrong_arguments_are_told_to_the_model_whole_and_asked_of_nobody(tmp_pat
     play(main())
 
 
-def redact(text: str) -> str:
-    return text.replace("sk-canary", "[KEY]")
-
-
 def test_no_value_of_a_key_is_written_down_whoever_says_it(tmp_path: Path) -> None:
     async def main() -> None:
-        async def leak() -> str:
-            return "KEY=sk-canary"
+        async def leak(arguments: str = "") -> str:
+            return f"KEY=sk-canary {arguments}"
 
         async def fail() -> str:
             raise RuntimeError("no access with sk-canary")
 
         tools = [tool(leak, "leak"), tool(fail, "fail")]
-        speaker = Speaker(calling(call("c1", "leak"), call("c2", "fail")), "It is sk-canary.")
-        async with placed(runtime_at(tmp_path, speaker, tools=tools), redact=redact) as runtime:
+        wrong = Speaker(ModelFailed("401: no such key: sk-canary", lasting=True), name="test/wrong")
+        speaker = Speaker(calling(call("c1", "leak", arguments="sk-canary"), call("c2", "fail")), "It is sk-canary.")
+        secrets = Secrets({"CANARY_API_KEY": "sk-canary"})
+        runtime = runtime_at(tmp_path, wrong, speaker, tools=tools)
+        async with placed(runtime, redact=secrets.redact, stream=partial(Stream, secrets)):
             session_id = await runtime.open_session(AGENT)
+            watcher = Watcher(runtime, session_id)
+            await watcher.until(lambda items: bool(items))
             await runtime.post(session_id, "My key is sk-canary")
             await runtime.settled(session_id)
             shown = speaker.requests
+            await watcher.leave()
+            assert "sk-canary" not in repr(watcher.items)
+            assert "".join(item.text for item in watcher.items if isinstance(item, Delta)) == "It is [CANARY_API_KEY]."
         files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-        assert b"sk-canary" not in files and b"[KEY]" in files
+        assert b"sk-canary" not in files and files.count(b"[CANARY_API_KEY]") > 5
         assert "sk-canary" not in repr(shown)
+
+    play(main())
+
+
+def test_no_rule_holds_a_secret(tmp_path: Path) -> None:
+    async def main() -> None:
+        kept: list[str] = []
+        speaker = Speaker(calling(call("c1", "bash", command="deploy --token s3cr3t")), "ok")
+        runtime = runtime_at(tmp_path, speaker, tools=[shell()])
+        async with placed(runtime, remember=kept.append):
+            session_id = await runtime.open_session(AGENT)
+            await runtime.post(session_id, "go")
+            await runtime.settled(session_id)
+            runtime._actors[("a", "")].place = Place(
+                remember=kept.append, redact=lambda text: text.replace("s3cr3t", "*")
+            )
+            runtime._lives.all()[0].work.actor = runtime._actors[("a", "")]
+            with pytest.raises(NotAllowed, match="secret"):
+                await decide(runtime, session_id, "c1", "allow_always")
+        assert kept == []
+
+    play(main())
+
+
+def test_a_tool_that_goes_away_while_it_is_about_to_run_still_runs(tmp_path: Path) -> None:
+    async def main() -> None:
+        boxes: list[dict[str, Tool]] = [{"act": tool(nothing, "act")}]
+        newest: Callable[[Agent], dict[str, Tool]] = lambda agent: boxes[-1]  # noqa: E731 - a toolbox by agent
+        runtime = Runtime(
+            tmp_path, agents=[AGENT], models=[Speaker(calling(call("c1", "act")), "ok")], tools=newest, clock=Clock()
+        )
+        async with runtime:
+            session_id = await runtime.open_session(AGENT)
+            live = await runtime._lives.open(session_id)
+            flush = live.log.flush
+
+            async def flushing() -> None:
+                if live.session.open_calls and boxes[-1]:
+                    boxes.append({})
+                    await runtime.reload(AGENT)
+                await flush()
+
+            live.log.flush = flushing  # type: ignore[method-assign]
+            await runtime.post(session_id, "go")
+            await runtime.settled(session_id)
+        assert results(stored(tmp_path, session_id)) == {"c1": "ok"}
 
     play(main())
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from duragent.agent import Agent, Origin
 from duragent.config import Config
 from duragent.engine import Place
-from duragent.errors import NotAllowed, StorageFailed
+from duragent.errors import NotAllowed, NotFound, StorageFailed
 from duragent.policyfiles import local_file, remember, with_policies
 from duragent.sandbox import Box, Choice, Limits, Sandbox, open_sandbox
 from duragent.sandbox.boxes import Places, box_of, demands
@@ -218,7 +218,10 @@ def _make_folder(path: str) -> None:
 def workdir_of(config: Config, agent: Agent, environ: Mapping[str, str]) -> str:
     """Where commands work: what the settings say, the folder of duragent.yaml, or a folder of the agent's own. Never a
     person's whole home."""
-    wanted = config.sandbox.workdir or (config.file.parent if config.file else None)
+    said = config.sandbox.workdir
+    if said is not None and not os.path.isdir(said):
+        raise NotFound(f"{said}: sandbox.workdir in {config.file} names a folder that is not there")
+    wanted = said or (config.file.parent if config.file else None)
     if wanted is not None and not _holds_home(wanted, environ):
         return os.path.realpath(wanted)
     return os.path.realpath(config.workspace / "work" / _plain(agent.name))

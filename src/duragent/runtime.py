@@ -7,7 +7,7 @@ return once their event is on disk. Nobody who listens can slow a session down.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -161,7 +161,7 @@ class Runtime:
         await self._worker.say(live, self._worker.cancelled(live))
         return True
 
-    async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Item]:
+    async def follow(self, session_id: str, after: int = 0) -> AsyncGenerator[Item, None]:
         """Stored entries after `after`, then live ones and what is being said.
 
         Ends with `Lagged`, or when the session is no longer here: it was deleted, or the runtime closes.

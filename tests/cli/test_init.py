@@ -24,8 +24,10 @@ def test_init_writes_a_workspace_that_validates_strictly(program: Program) -> No
         ".duragent/.gitignore",
         ".duragent/agents/assistant/SYSTEM_PROMPT.md",
         ".duragent/agents/assistant/agent.yaml",
+        ".duragent/agents/assistant/policy.yaml",
         ".duragent/schemas/agent.schema.json",
         ".duragent/schemas/config.schema.json",
+        ".duragent/schemas/policy.schema.json",
         "duragent.yaml",
     ]
     checked = program("validate", ".", "--strict")
@@ -88,7 +90,7 @@ def test_a_new_agent_is_without_any_problem(form: str, provider: str, program: P
     assert (model.provider.replace("claude", "anthropic"), model.name) == (provider, MODELS[provider][0])
 
 
-@pytest.mark.parametrize("form", [name for name, template in TEMPLATES.items() if template.schema])
+@pytest.mark.parametrize("form", [name for name, template in TEMPLATES.items() if template.schemas])
 def test_the_schema_that_a_new_manifest_names_is_there(form: str, program: Program) -> None:
     program("agent", "create", "helper", "--format", form)
     manifests = [
@@ -98,7 +100,7 @@ def test_the_schema_that_a_new_manifest_names_is_there(form: str, program: Progr
         named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", path.read_text())
         assert named
         assert json.loads((path.parent / named[1]).read_text())["$id"].startswith("urn:duragent:schema:")
-    assert len(manifests) == 1
+    assert len(manifests) == len(TEMPLATES[form].schemas)
 
 
 @pytest.mark.parametrize("name", ["007", "null", "true", "1e5", "2024-01-01", "no", "x"])

@@ -241,6 +241,7 @@ def test_what_needs_approval_ends_with_3_and_the_commands_that_decide(workspace:
         3,
         "",
         'approval needed  note {"text":"buy milk"}\n'
+        "  why: no policy says a mode\n"
         f"  yes: duragent session approve {session_id} c1 --model scripted/script.yaml\n"
         f"  no:  duragent session approve {session_id} c1 --deny --model scripted/script.yaml\n",
     )

@@ -14,7 +14,7 @@ from duragent.errors import NotFound
 from duragent.sandbox import Box, Limits, Sandbox
 from duragent.sandbox.none import NoSandbox
 from duragent.tools import Scene, Tool
-from duragent.tools.host import Host
+from duragent.tools.host import Host, Redacting
 
 BASICS = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 LIMITS = Limits()
@@ -37,8 +37,13 @@ class Door:
         self._news.set()
         return len(self.posted)
 
-    async def siblings(self, agent: str) -> list[tuple[str, Session]]:
+    async def siblings(
+        self, agent: str, gateway: str | None, chat_id: str | None, most: int = 10
+    ) -> list[tuple[str, Session]]:
         return []
+
+    async def session(self, session_id: str) -> Session:
+        raise NotFound(f"no session {session_id}")
 
     async def reload(self, agent: Agent) -> None:
         self.reloaded.append(agent.name)
@@ -59,6 +64,7 @@ def place(
     tools: tuple[Any, ...] = (),
     limits: Limits = LIMITS,
     redact: Callable[[str], str] = lambda text: text,
+    stream: Callable[[], Redacting] | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     environment: Mapping[str, str] = BASICS,
     door: Door | None = None,
@@ -81,6 +87,7 @@ def place(
         box=box,
         sandbox=sandbox,
         redact=redact,
+        stream=stream,
         clock=clock,
         door=door,
     )

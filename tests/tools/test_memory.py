@@ -1,5 +1,6 @@
 """The memory tool: where notes lie, who sees which, and that none is lost, torn or read from elsewhere."""
 
+import asyncio
 import errno
 import fcntl
 import itertools
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,6 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from duragent.agent import Agent, BuiltinTool, Memory
 from duragent.core.events import ToolAnswer
 from duragent.tools import NOWHERE, Scene, Tool, memory, notes
 from tests.tools.places import ask, host
@@ -338,6 +339,43 @@ def test_a_lock_that_another_process_keeps_is_not_waited_for_for_ever(
     assert answer == ToolAnswer(False, f"Nothing was written: another process has held {path} for 0 s.")
 
 
+HOLDER = """
+import fcntl, sys
+with open(sys.argv[1], "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_writers_that_wait_for_another_process_take_no_threads_of_others(tmp_path: Path) -> None:
+    lock = put(home(tmp_path) / "daily" / ".lock", "")
+    place = host(tmp_path)
+    tool = memory.make(place)
+
+    async def work(holder: subprocess.Popen[bytes]) -> tuple[object, ...]:
+        # As few as memory has itself: were they the same, what comes last would have to wait for all the others.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(memory.THREADS))
+        writing = [
+            asyncio.ensure_future(tool.run({"action": "remember", "content": str(number)}, NOWHERE))
+            for number in range(8)
+        ]
+        await asyncio.sleep(0)  # all of them have asked for a thread
+        other = await asyncio.to_thread(lambda: 1)
+        waited = [each.done() for each in writing]
+        holder.communicate()
+        answers = await asyncio.gather(*writing)
+        await place.close()
+        return other, waited, answers
+
+    program = [sys.executable, "-c", HOLDER, str(lock)]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        answers = asyncio.run(work(holder))
+    said = ToolAnswer(True, "Remembered in daily/2026-02-18.md under 10:32.")
+    assert answers == (1, [False] * 8, [said] * 8)
+
+
 def test_the_owners_keys_are_not_written_down_and_files_are_his_alone(tool: Tool, tmp_path: Path) -> None:
     ask(tool, action="remember", content="the key is sk-secret")
     ask(tool, action="search", query="key")
@@ -345,21 +383,6 @@ def test_the_owners_keys_are_not_written_down_and_files_are_his_alone(tool: Tool
     assert day.read_text() == "## 10:32\nthe key is [redacted]\n"
     modes = {path.name: path.stat().st_mode & 0o777 for path in home(tmp_path).rglob("*")}
     assert modes == {"daily": 0o700, "2026-02-18.md": 0o600, ".lock": 0o600, ".index.sqlite": 0o600}
-
-
-@pytest.mark.parametrize(
-    ("agent", "expected"),
-    [
-        (Agent(name="a"), False),
-        (Agent(name="a", tools=(BuiltinTool("bash"),)), False),
-        (Agent(name="a", tools=(BuiltinTool("memory"),)), True),
-        (Agent(name="a", memory=Memory(long_term="filesystem")), True),
-        (Agent(name="a", memory=Memory(long_term="external", working="none")), True),
-        (Agent(name="a", memory=Memory(short_term="buffer", working="session")), False),
-    ],
-)
-def test_an_agent_that_names_the_tool_or_wants_a_long_memory_gets_it(agent: Agent, expected: bool) -> None:
-    assert memory.offered(agent) is expected
 
 
 def test_the_tool_says_what_its_actions_do_to_the_world(tool: Tool) -> None:

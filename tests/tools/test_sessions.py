@@ -9,6 +9,7 @@ import pytest
 from duragent.agent import Agent
 from duragent.core.events import ToolAnswer, UserMessage
 from duragent.core.session import Message, Session, Status
+from duragent.errors import CorruptLog, NotFound
 from duragent.tools import NOWHERE, Scene, Tool, sessions
 from tests.tools.places import ask, host
 
@@ -17,16 +18,31 @@ GROUP = Scene(session_id="session_group", gateway="telegram", chat_id="-17")
 
 
 class Sessions:
-    """A runtime that knows these sessions and answers for one agent only."""
+    """A runtime that knows these sessions. `damaged` ones are there and cannot be opened."""
 
-    def __init__(self, *found: tuple[str, Session]) -> None:
-        self.found = list(found)
+    def __init__(self, *found: tuple[str, Session], damaged: str = "") -> None:
+        self.found, self.damaged = list(found), damaged
 
     async def post(self, session_id: str, message: UserMessage) -> int:
         raise AssertionError("the session tool only looks")
 
-    async def siblings(self, agent: str) -> list[tuple[str, Session]]:
-        return [each for each in self.found if each[1].agent == agent]
+    async def siblings(
+        self, agent: str, gateway: str | None, chat_id: str | None, most: int = 10
+    ) -> list[tuple[str, Session]]:
+        near = [
+            (session_id, each)
+            for session_id, each in self.found
+            if (each.agent, each.gateway, each.gateway_chat_id) == (agent, gateway, chat_id) and not each.ended
+        ]
+        return near[:most]
+
+    async def session(self, session_id: str) -> Session:
+        if session_id == self.damaged:
+            raise CorruptLog(f"{session_id}: line 3 is damaged")
+        for known, each in self.found:
+            if known == session_id:
+                return each
+        raise NotFound(f"no session {session_id}")
 
     async def reload(self, agent: Agent) -> None:
         raise AssertionError("the session tool only looks")
@@ -88,6 +104,18 @@ def test_only_sessions_of_the_same_agent_and_the_same_chat_are_seen(tmp_path: Pa
         for wanted in ("session_terminal", "session_dm", "session_group", "session_other"):
             answer = ask(box, scene, action="read", session_id=wanted)
             assert ("canary" in answer.content) is (wanted == own)
+
+
+@pytest.mark.parametrize("wanted", ["session_dm", "session_other", "session_damaged", "session_none"])
+def test_what_may_not_be_read_is_answered_like_what_is_not_there(wanted: str, tmp_path: Path) -> None:
+    door = Sessions(
+        ("session_dm", session("canary", scene=DM)),
+        ("session_other", session("canary", agent="other", scene=GROUP)),
+        damaged="session_damaged",
+    )
+    assert ask(sessions.make(host(tmp_path, door=door)), GROUP, action="read", session_id=wanted) == ToolAnswer(
+        False, f"There is no session {wanted!r} that can be read from here. `list` names those that can."
+    )
 
 
 def test_read_shows_the_last_messages_each_cut_at_500_characters_not_bytes(tmp_path: Path) -> None:

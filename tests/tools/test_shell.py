@@ -9,7 +9,10 @@ import pytest
 
 from duragent.core.events import ToolAnswer
 from duragent.sandbox import Box, Limits
+from duragent.secrets import Secrets
+from duragent.secrets import Stream as Redacted
 from duragent.tools import NOWHERE, Scene, printed, shell
+from duragent.tools.host import Wordwise
 from duragent.tools.printed import Stream, plain, shortened
 from tests.tools.running import asked, hosted, place
 
@@ -204,11 +207,11 @@ def test_a_text_is_freed_of_what_would_move_a_terminal(text: str, expected: str)
 
 def test_a_stream_is_not_fooled_by_borders_between_chunks() -> None:
     said: list[str] = []
-    stream = Stream(lambda text: text.replace("secret", "[S]"), said.append)
+    stream = Stream(Wordwise(lambda text: text.replace("secret", "[S]")), said.append)
     data = "é secret\r\nprogress\rmore sec".encode()
     for at in range(len(data)):
         stream.feed(data[at : at + 1])
-    assert ("".join(said), stream.waiting) == ("é [S]\nprogress\n", "more sec")
+    assert ("".join(said), stream.waiting) == ("é [S]\nprogress\n", "more ")
     stream.feed(b"ret")
     stream.end()
     assert "".join(said) == "é [S]\nprogress\nmore [S]"
@@ -216,7 +219,7 @@ def test_a_stream_is_not_fooled_by_borders_between_chunks() -> None:
 
 def test_a_stream_holds_back_only_the_end_of_a_line_that_does_not_end() -> None:
     said: list[str] = []
-    stream = Stream(lambda text: text.replace("secret", "[S]"), said.append)
+    stream = Stream(Wordwise(lambda text: text.replace("secret", "[S]")), said.append)
     for _ in range(100):
         stream.feed(b"x" * 995 + b"secre")
         stream.feed(b"t")
@@ -224,6 +227,30 @@ def test_a_stream_holds_back_only_the_end_of_a_line_that_does_not_end() -> None:
     assert 100 * 998 - len("".join(said)) <= 3 * printed.HELD_CHARS
     stream.end()
     assert "".join(said) == ("x" * 995 + "[S]") * 100
+
+
+def test_a_secret_of_several_lines_is_recognised_in_a_stream_and_its_beginning_is_not_shown() -> None:
+    said: list[str] = []
+    stream = Stream(Redacted(Secrets({"A_TOKEN": "first-line\nsecond-line"})), said.append)
+    stream.feed(b"key: first")
+    assert (said, stream.waiting) == ([], "key: ")
+    stream.feed(b"-line\nsecond")
+    assert (said, stream.waiting) == (["key: "], "")
+    stream.feed(b"-line done\nname? ")
+    assert ("".join(said), stream.waiting) == ("key: [A_TOKEN] done\n", "name? ")
+    stream.end()
+    assert "".join(said) == "key: [A_TOKEN] done\nname? "
+
+
+def test_an_escape_is_not_cut_in_two_where_a_line_does_not_end() -> None:
+    said: list[str] = []
+    stream = Stream(Wordwise(lambda text: text), said.append)
+    data = ("x" * 97 + "\x1b[31m" + "yy ").encode() * 300
+    for at in range(0, len(data), 7):
+        stream.feed(data[at : at + 7])
+    assert len("".join(said)) > len(data) // 2
+    stream.end()
+    assert "".join(said) == ("x" * 97 + "yy ") * 300
 
 
 def test_a_text_is_shortened_in_its_middle_at_whole_characters() -> None:

@@ -142,7 +142,7 @@ async def _terminal(config: Config, agent: Agent, known: Known | None, model: st
     notes: list[str] = []
     async with open_runtime(config, override=model, embedded=True, tell=notes.append) as (runtime, models, hosts):
         chosen = await models(agent)
-        chat = Chat(config, runtime, agent, chosen[0].name, override=model)
+        chat = Chat(config, runtime, agent, chosen[0].name, override=model, redact=hosts.secrets.redact)
         return await _until_terminated(chat.run(known, [*notes, *missing_tools(hosts, agent)]))
 
 

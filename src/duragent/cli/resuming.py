@@ -176,6 +176,11 @@ async def _approve(
         async with watching(runtime, session_id, view, seen) as follower:
             with cancelling(runtime, session_id) as pressed:
                 digest = call.digest if call else None
-                await runtime.decide(session_id, call_id, decision, digest=digest, by=person(), reason=reason)
+                try:
+                    await runtime.decide(session_id, call_id, decision, digest=digest, by=person(), reason=reason)
+                except Conflict as error:  # it came too late: what the agent makes of that is still wanted
+                    if call_id in (session := await follower.settled()).waiting:
+                        raise
+                    note(str(error))
                 session = await follower.settled()
     return conclude(session_id, session, follower.turn, view, form, cancelled=bool(pressed.count), model=model)

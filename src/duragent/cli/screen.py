@@ -167,6 +167,8 @@ class Screen:
                 self.print("(an empty answer)\n", "dim")
         elif isinstance(event, ev.UserMessage):
             self._unheard.append(entry.seq)
+            if event.automatic:
+                self.print(f"({line(event.content, 200)})\n", "dim")
         elif isinstance(event, ev.ToolStarted):
             self._running[event.call_id] = entry.timestamp
         elif isinstance(event, ev.ToolResult):

@@ -23,11 +23,15 @@ IGNORED = """\
 sessions/
 work/
 processes/
+schedules/
+memory/
+skills/quarantine/
 policies/
 notifications.jsonl
 chat_history
 policy.local.yaml
 .index.sqlite*
+.lock
 """
 
 _PROMPT = """\

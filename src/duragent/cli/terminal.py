@@ -5,17 +5,14 @@ how to come back; a line typed while the agent works reaches it with its next st
 """
 
 import asyncio
-import os
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.filters import Always
 from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import Style
 
@@ -23,17 +20,17 @@ from duragent.agent import Agent
 from duragent.cli import clean, count, plain
 from duragent.cli.following import Follower, cancelling
 from duragent.cli.opening import person
+from duragent.cli.prompting import history, sending
 from duragent.cli.running import ANSWERED, post
 from duragent.cli.screen import Keys, Screen
 from duragent.cli.sessions import Known, open_store, question, why_asked
 from duragent.cli.telling import UNFINISHED, command_line, cost, has_price, line, spent, tokens, usd
 from duragent.config import Config
-from duragent.core.events import Decision, TurnStopped
+from duragent.core.events import Decision, Entry, TurnStopped, UserMessage
 from duragent.core.session import Message, Session
 from duragent.errors import DuragentError
 from duragent.runtime import Runtime
 
-HISTORY = "chat_history"
 SHOWN_MESSAGES = 4
 _STYLE = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold"})
 _COMMAND = re.compile(r"/[a-z]+")
@@ -50,11 +47,26 @@ _DECISIONS: Mapping[str, Decision] = {
 }
 
 
+class _Stirred(Exception):
+    """A message came that was not typed here, from a process or through another door."""
+
+    def __init__(self, typed: str) -> None:
+        super().__init__()
+        self.typed = typed
+
+
 class Chat:
     """One person, one agent, one session at a time. A session begins with its first message."""
 
     def __init__(
-        self, config: Config, runtime: Runtime, agent: Agent, model: str, *, override: str | None = None
+        self,
+        config: Config,
+        runtime: Runtime,
+        agent: Agent,
+        model: str,
+        *,
+        override: str | None = None,
+        redact: Callable[[str], str] = lambda text: text,
     ) -> None:
         self.config, self.runtime, self.agent, self.model = config, runtime, agent, model
         self.override = override
@@ -65,8 +77,8 @@ class Chat:
         self.follower: Follower | None = None
         self._posts: set[asyncio.Task[None]] = set()
         self._prompt: PromptSession[str] = PromptSession(
-            history=_history(config),
-            key_bindings=_sending(),
+            history=history(config, redact),
+            key_bindings=sending(),
             multiline=True,
             prompt_continuation="  ",
             reserve_space_for_menu=0,
@@ -76,7 +88,7 @@ class Chat:
         )
         self._prompt.layout.current_window.dont_extend_height = Always()  # the status line stays next to the prompt
         self._asking: PromptSession[str] = PromptSession(
-            key_bindings=_sending(), multiline=True, prompt_continuation="  ", style=_STYLE, erase_when_done=True
+            key_bindings=sending(), multiline=True, prompt_continuation="  ", style=_STYLE, erase_when_done=True
         )
 
     def status(self) -> str:
@@ -145,11 +157,23 @@ class Chat:
         self.follower = Follower(self.runtime, session_id, self.screen, session.seq)
 
     async def _ask(self) -> str:
-        """What the person types; nothing, where they leave."""
+        """What the person types; nothing, where they leave. A turn that somebody else begins meanwhile is shown."""
         typed, self.screen.typed = self.screen.typed, ""
+        if self.follower is not None:
+            await self.follower.stop()  # what it would print now would stand in the middle of the line
         while True:
+            stirring = asyncio.ensure_future(self._until_stirred()) if self.session_id else None
             try:
                 text = await self._prompt.prompt_async("› ", default=typed)
+            except _Stirred as stirred:
+                typed = stirred.typed
+                await self._turn(self._nothing())
+                typed, self.screen.typed = typed + self.screen.typed, ""
+                if self.gone:
+                    return ""
+                if self.follower is not None:
+                    await self.follower.stop()
+                continue
             except EOFError:
                 self.gone = True
                 return ""
@@ -157,8 +181,22 @@ class Chat:
                 self.screen.print("Ctrl-D leaves; the session stays.", "dim")
                 typed = ""
                 continue
+            finally:
+                if stirring is not None:
+                    stirring.cancel()
+                    await asyncio.wait({stirring})
             self.screen.print("")
             return text
+
+    async def _until_stirred(self) -> None:
+        """Wait until a message comes that was not typed here, and leave the prompt for it."""
+        seen = self.follower.seen if self.follower is not None else 0
+        async with aclosing(self.runtime.follow(self.session_id, after=seen)) as items:
+            async for item in items:
+                if isinstance(item, Entry) and isinstance(item.event, UserMessage):
+                    app = self._prompt.app
+                    app.exit(exception=_Stirred(self._prompt.default_buffer.text))
+                    return
 
     async def _hear(self, text: str) -> None:
         word = text.strip().partition(" ")[0]
@@ -361,43 +399,3 @@ COMMANDS: Mapping[str, tuple[str, Callable[[Chat], Awaitable[None]]]] = {
     "/reset": ("begin a new session", Chat.reset),
     "/exit": ("leave; the session stays", Chat.leave),
 }
-
-
-class _History(FileHistory):
-    """What was typed before, as far as the disk allows: a talk must not suffer from it."""
-
-    def load_history_strings(self) -> Iterable[str]:
-        try:
-            return list(super().load_history_strings())
-        except OSError:
-            return []
-
-    def store_string(self, string: str) -> None:
-        with suppress(OSError):
-            super().store_string(string)
-
-
-def _history(config: Config) -> History:
-    """What was typed in this workspace before. Only its owner may read it."""
-    path = config.workspace / HISTORY
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError:
-        return InMemoryHistory()
-    return _History(str(path))
-
-
-def _sending() -> KeyBindings:
-    """Enter sends; Alt-Enter begins a new line."""
-    keys = KeyBindings()
-
-    @keys.add("enter")
-    def send(event: KeyPressEvent) -> None:
-        event.current_buffer.validate_and_handle()
-
-    @keys.add("escape", "enter")
-    def newline(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    return keys

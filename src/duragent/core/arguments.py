@@ -4,6 +4,7 @@ A schema that cannot be used checks nothing: the tool sees the arguments as they
 that points elsewhere is one that cannot be used, and patterns in it are matched in linear time.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,4 +55,8 @@ def _where(error: ValidationError) -> str:
 
 def _what(error: ValidationError) -> str:
     message = " ".join(error.message.split())
+    options = getattr(error.kind, "options", None)  # of an enum: all of them, since the model must choose one
+    if isinstance(options, list):
+        shown = ", ".join(json.dumps(each, ensure_ascii=False) for each in options)
+        message = f"{json.dumps(error.instance, ensure_ascii=False)[:60]} is none of {shown}"
     return message if len(message) <= 300 else f"{message[:299]}…"

@@ -18,6 +18,8 @@ Status = Literal["active", "paused", "running", "completed"]
 REMEMBERED_IDS = 4096
 SILENT_MESSAGES = 200
 SKILL_TOOL = "skill"
+AUTOMATIC_TURNS = 20
+"""How many turns processes and clocks may begin after a person has written last: nothing runs on for ever by itself."""
 
 
 class Call(Struct, omit_defaults=True, gc=False):
@@ -98,6 +100,7 @@ class Session(Struct, omit_defaults=True):
     wanted_seq: int = 0  # seq of the newest message that wants an answer
     wanted_at: str = ""
     wanted_by: str | None = None  # the person who wrote last
+    automatic_turns: int = 0  # turns that no person began, since one wrote
     person_seq: int = 0  # seq of the newest message of a person that wants an answer
     called_seq: int = 0  # seq of the newest model call: what came later it has not seen
     turn_seq: int = 0  # seq of the message this turn answers
@@ -188,6 +191,7 @@ def _user_message(session: Session, event: ev.UserMessage, entry: ev.Entry) -> N
 def _begin_turn(session: Session) -> None:
     """A turn answers the newest message that wants an answer."""
     session.turn_seq, session.turn_at, session.turn_by = session.wanted_seq, session.wanted_at, session.wanted_by
+    session.automatic_turns = session.automatic_turns + 1 if session.wanted_seq > session.person_seq else 0
     session.skill = ""
     session.rounds = session.retries = 0
     session.granted.pop("rounds", None)
@@ -329,7 +333,8 @@ def _unheard(session: Session, event: ev.TurnStopped) -> bool:
     if event.reason == "cancelled":
         return 0 < event.until < session.wanted_seq
     limits = ("rounds", "background", "model_failed", "tool_failed")
-    return event.reason in limits and 0 < session.called_seq < session.wanted_seq
+    newest = session.person_seq if session.automatic_turns > AUTOMATIC_TURNS else session.wanted_seq
+    return event.reason in limits and 0 < session.called_seq < newest
 
 
 def _close_all(session: Session, outcome: ev.Outcome, why: str) -> None:

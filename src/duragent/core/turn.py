@@ -13,7 +13,7 @@ from msgspec import Struct
 from duragent.agent import Agent
 from duragent.core.events import Outcome, StopReason, ToolCall, moment
 from duragent.core.policy import Judge, ToolSpec, Verdict, command, digest, effect_of, words
-from duragent.core.session import Call, Question, Session
+from duragent.core.session import AUTOMATIC_TURNS, Call, Question, Session
 from duragent.core.skills import active
 
 MAX_RETRIES = 3
@@ -103,6 +103,9 @@ def next_step(
         return _REST
     if session.failed and (step := _after_failure(agent, session)):
         return step
+    if session.automatic_turns > AUTOMATIC_TURNS:
+        text = f"Stopped at a limit: {AUTOMATIC_TURNS} turns have begun since a person wrote last. {_NEW_TURN}"
+        return StopTurn("rounds", text)
     if (step := reached(agent, session)) or (step := _alone_too_long(agent, session, now, alone_since)):
         return step
     return _debounced(agent, session, now) or _CALL_MODEL

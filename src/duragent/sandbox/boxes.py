@@ -2,11 +2,13 @@
 
 An agent's file can only narrow: what it names never reaches a home folder, the machine's own folders, or what steers
 the agent. Whatever the trust is, an agent's own files, policies, sessions and settings, and the places from which
-other programs take commands (git hooks, editor and shell settings), are not writable.
+other programs take commands (git hooks, editor and shell settings), are not writable. The workspace and all memory
+are hidden, except what an agent's own programs are made of: a command knows only what it is told in its session.
 
 Knows no backend. Looks at the disk for what is there, and changes nothing.
 """
 
+import glob
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +31,10 @@ _ORDER: tuple[Reach, ...] = ("none", "scoped", "allowed")
 _NETWORKS: Mapping[Reach, Network] = {"none": "none", "scoped": "hosts", "allowed": "all"}
 _HOST = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*(:\d+)?", re.IGNORECASE)
 _STEERING = ("duragent.yaml", "policy.yaml", "policy.local.yaml", ".envrc", ".mcp.json", ".vscode", ".idea", ".claude")
+_STATE = (
+    *("agents", "chat_history", "memory", "notifications.jsonl", "policies", "processes", "schedules", "sessions"),
+    *("artifacts", "skills.lock"),
+)
 _OF_GIT = ("hooks", "config", "config.worktree", "commondir")
 _MACHINE = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
@@ -48,6 +54,8 @@ class Places(Struct, frozen=True):
     agents_dir: str
     config_file: str | None = None
     person_home: str = ""
+    memory_dirs: tuple[str, ...] = ()  # wherever memory really is: of this agent, of its chats, of all agents
+    secret_files: tuple[str, ...] = ()  # files with tokens in them: nobody's to read, also with the whole disk
 
 
 def demands(agent: Agent) -> str:
@@ -73,16 +81,18 @@ def box_of(
     network: Literal["trust", "none", "scoped", "allowed"] = "trust",
     hosts: tuple[str, ...] = (),
     environ: Mapping[str, str],
+    granted: tuple[str, ...] = (),
 ) -> Box:
     """What the agent's commands may touch. Raises `NotAllowed` for a scope that nobody may have.
 
     `network` is the owner's word: the most that an agent which says something itself may have, and what all others get.
+    `granted` is too: which variables that look like keys an agent may have if it names them.
     """
     workdir = os.path.realpath(places.workdir)
     reach, names = _reach(agent, workdir, network, hosts)
     box = _files(agent, workdir, places)
     shown = () if box.whole_disk else tuple(_shown(agent, places))
-    veiled = () if box.whole_disk else tuple(_veiled(places, workdir))
+    veiled = (*(() if box.whole_disk else _veiled(places, workdir)), *map(os.path.realpath, places.secret_files))
     return Box(
         cwd=box.cwd,
         readable=_unique((*shown, *box.readable)),
@@ -92,7 +102,7 @@ def box_of(
         whole_disk=box.whole_disk,
         network=_NETWORKS[reach],
         hosts=names if reach == "scoped" else (),
-        environment=environment_of(agent, environ, places.person_home if box.whole_disk else ""),
+        environment=environment_of(agent, environ, places.person_home if box.whole_disk else "", granted),
     )
 
 
@@ -147,8 +157,9 @@ def _why_not(entry: str, path: str, real: str, workdir: str, places: Places) -> 
         return "only plain paths are understood"
     if real != path and not (os.path.isabs(entry) and within(real, workdir)):
         return f"a symbolic link leads from there to {real}"
+    inner = [each for each in map(os.path.realpath, _kept(places)) if not within(workdir, each)]
     if within(real, workdir):
-        return ""
+        return "the agent is steered from there" if any(within(real, each) for each in inner) else ""
     if not os.path.isabs(entry):
         return "it leads out of the folder the agent works in"
     home = os.path.realpath(places.person_home) if places.person_home else ""
@@ -165,29 +176,44 @@ def _why_not(entry: str, path: str, real: str, workdir: str, places: Places) -> 
 
 
 def _kept(places: Places) -> list[str]:
-    """What steers agents, wherever it is."""
-    folders = [places.home, places.agents_dir, places.workspace, places.sessions_dir]
-    return [each for each in (*folders, places.config_file or "") if each]
+    """What steers agents, and what they remember, wherever it is."""
+    folders = [places.home, places.agents_dir, places.workspace, places.sessions_dir, *places.memory_dirs]
+    return [each for each in (*folders, places.config_file or "", *places.secret_files) if each]
 
 
 def _shown(agent: Agent, places: Places) -> Iterator[str]:
-    """What an agent's programs are made of: they must be able to run, also from a hidden home."""
-    home = os.path.realpath(places.home)
-    candidates = [home, *(os.path.join(places.workspace, name) for name in ("tools", "skills"))]
-    if agent.skills_dir:
-        candidates.append(os.path.join(home, agent.skills_dir))
+    """What an agent's programs are made of: they must be able to run, also from a hidden home or workspace."""
+    home, workspace = os.path.realpath(places.home), os.path.realpath(places.workspace)
+    if home in (workspace, os.path.realpath(places.agents_dir)):
+        # One file among those of others: only what it was read from is its own.
+        own = [os.path.realpath(os.path.join(home, name)) for name in agent.source.files]
+        candidates = [path for path in own if within(path, home) and os.path.isfile(path)]
+    else:
+        candidates = [home]
+    candidates += [os.path.realpath(os.path.join(workspace, name)) for name in ("tools", "skills")]
     person = os.path.realpath(places.person_home) if places.person_home else "/"
-    for path in map(os.path.realpath, candidates):
-        if os.path.isdir(path) and not within(person, path):
+    for path in candidates:
+        if os.path.exists(path) and not within(person, path):
             yield path
 
 
 def _veiled(places: Places, workdir: str) -> Iterator[str]:
-    """What was said to an agent in confidence: commands of one session do not read it in another's name."""
-    named = [os.path.join(places.home, "memory"), os.path.join(places.workspace, "memory"), places.sessions_dir]
+    """What was said elsewhere: commands of one session do not read it in another's name."""
+    home, workspace, agents = map(os.path.realpath, (places.home, places.workspace, places.agents_dir))
+    named = [*_state(workspace, workdir), places.sessions_dir, agents, *places.memory_dirs]
+    named += [os.path.join(workspace, "memory"), os.path.join(workspace, "skills", "quarantine")]
+    if home != workdir or not places.memory_dirs:
+        named.append(os.path.join(home, "memory"))
+    if agents == workdir:
+        named += glob.glob(os.path.join(glob.escape(agents), "*", "memory"))
     for path in map(os.path.realpath, named):
-        if not within(workdir, path):
+        if path not in ("/", workdir):
             yield path
+
+
+def _state(workspace: str, workdir: str) -> list[str]:
+    """What the program keeps: the workspace, or where commands work in that very folder, what it has in it."""
+    return [os.path.join(workspace, name) for name in _STATE] if workspace == workdir else [workspace]
 
 
 # --- what steers ------------------------------------------------------------------------------------------------
@@ -203,7 +229,8 @@ def _protected(agent: Agent, places: Places, workdir: str, writable: tuple[str, 
 
 def _steering(agent: Agent, places: Places, workdir: str) -> Iterator[str]:
     home = os.path.realpath(places.home)
-    for folder in map(os.path.realpath, _kept(places)):
+    workspace = os.path.realpath(places.workspace)
+    for folder in map(os.path.realpath, (*_kept(places), *_state(workspace, workdir))):
         if not within(workdir, folder):
             yield folder
     for name in agent.source.files:

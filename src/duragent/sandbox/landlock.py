@@ -18,7 +18,7 @@ from duragent.errors import NotAllowed
 from duragent.sandbox import Box
 from duragent.sandbox.keeper import Order, rlimits
 from duragent.sandbox.placeholders import take_away
-from duragent.sandbox.places import FACTS, SYSTEM, check, homes, resolver, secrets, stamps, within
+from duragent.sandbox.places import FACTS, SYSTEM, check, homes, nearest, resolver, secrets, stamps, within
 from duragent.sandbox.running import Plain, Prepared, Runner, moved, private_folder, remove
 from duragent.sandbox.seccomp import build
 
@@ -119,8 +119,9 @@ def _granted(box: Box, folder: str) -> Iterator[tuple[str, int]]:
             marks[resolver()] = _READ
     marks |= dict.fromkeys(box.readable, _LOOK)
     marks |= dict.fromkeys(box.writable, everything & ~_IOCTL)
-    marks |= dict.fromkeys((path for path in box.protected if os.path.lexists(path)), _LOOK)
     marks |= dict.fromkeys(map(os.path.realpath, box.hidden), 0)
+    for path in (path for path in box.protected if os.path.lexists(path)):
+        marks[path] = marks.get(nearest(path, marks), 0) & _LOOK  # never more than what it lies in
     marks[folder] = everything & ~_IOCTL
     for path, rights in marks.items():
         cuts = _cuts(path, rights, marks) if rights else ()

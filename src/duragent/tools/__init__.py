@@ -111,6 +111,8 @@ def runs_programs(agent: Agent, workspace: str) -> bool:
         return False
     if any(_is_program(tool) for tool in agent.tools) or any(skill.files for skill in agent.skills):
         return True
+    if "bash" in _granted(agent):
+        return True
     return os.path.isdir(os.path.join(workspace, "tools"))
 
 
@@ -137,6 +139,7 @@ def tools_of(agent: Agent, host: Host) -> tuple[Toolbox, tuple[str, ...]]:
     wanted = {tool.name for tool in agent.tools if isinstance(tool, BuiltinTool)}
     if agent.memory.long_term is not None:
         wanted.add("memory")
+    wanted |= _granted(agent)
     for name in sorted(wanted & set(_BUILTINS)):
         make = import_module(f"duragent.tools.{_BUILTINS[name]}").make
         made.append(make(host, _embedder) if name == "memory" else make(host))
@@ -157,6 +160,13 @@ def tools_of(agent: Agent, host: Host) -> tuple[Toolbox, tuple[str, ...]]:
     if missing:
         notes.append(f"Not offered, since this version does not have them: {', '.join(missing)}.")
     return build_toolbox(offered), tuple(notes)
+
+
+def _granted(agent: Agent) -> set[str]:
+    """The builtin tools of an agent whose abilities name what they need: its format has no other word for them."""
+    named = agent.abilities.allow if agent.abilities is not None else ()
+    shell = {"bash"} if any(each == "sh" or each.startswith("sh:") for each in named) else set()
+    return shell | ({"web"} if "network" in named else set())
 
 
 def _embedder() -> Any:

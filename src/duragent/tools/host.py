@@ -14,6 +14,7 @@ from duragent.core.session import Session
 from duragent.sandbox import Box, Sandbox
 
 Kept = TypeVar("Kept")
+_HELD_CHARS = 4_096
 
 
 class Door(Protocol):
@@ -21,11 +22,44 @@ class Door(Protocol):
 
     async def post(self, session_id: str, message: UserMessage) -> int: ...
 
-    async def siblings(self, agent: str) -> list[tuple[str, Session]]:
-        """The sessions of an agent, the newest first."""
+    async def siblings(
+        self, agent: str, gateway: str | None, chat_id: str | None, most: int = 10
+    ) -> list[tuple[str, Session]]:
+        """The sessions of an agent at one place that have not ended, the newest first."""
+
+    async def session(self, session_id: str) -> Session:
+        """One session, whoever's it is: the tool looks whether it may be seen. Raises `NotFound`."""
 
     async def reload(self, agent: Agent) -> None:
         """Have every session of this agent use its tools as they are on disk now."""
+
+
+class Redacting(Protocol):
+    """A text that comes in pieces, without secrets: `feed` gives what can be shown now, `end` the rest."""
+
+    def feed(self, text: str) -> str: ...
+
+    def end(self) -> str: ...
+
+
+class Wordwise:
+    """Pieces of a text, redacted by a function that knows whole texts only: a word that may go on is held back."""
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact, self._held = redact, ""
+
+    def feed(self, text: str) -> str:
+        text = self._held + text
+        cut = max(text.rfind("\n"), text.rfind(" ")) + 1
+        if len(text) - cut > _HELD_CHARS:  # a word without an end: what was recognised in it stays so
+            text = self._redact(text)
+            cut = max(len(text) - _HELD_CHARS, 0)
+        self._held = text[cut:]
+        return self._redact(text[:cut])
+
+    def end(self) -> str:
+        held, self._held = self._held, ""
+        return self._redact(held)
 
 
 class Host:
@@ -45,6 +79,7 @@ class Host:
         sandbox: Sandbox | None = None,
         environ: Mapping[str, str] | None = None,
         redact: Callable[[str], str] = lambda text: text,
+        stream: Callable[[], Redacting] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         search_url: str | None = None,
         private_hosts: tuple[str, ...] = (),
@@ -59,6 +94,7 @@ class Host:
         self.box, self.sandbox = box, sandbox  # no sandbox: nothing here may run a program
         self.environ = environ or {}  # the person's own; never handed on as it is
         self.redact, self.clock = redact, clock
+        self.stream = stream or (lambda: Wordwise(redact))  # a new one for each program whose output is heard
         self.search_url = search_url  # a SearXNG server
         self.private_hosts = private_hosts  # `host` or `host:port` the web tool may reach although it is not public
         self.door = door

@@ -111,11 +111,13 @@ class Jobs:
 
     def load(self) -> list[Job]:
         """All processes of this agent, the oldest first. A folder without a readable `meta.json` is none."""
-        found = []
-        with suppress(FileNotFoundError, NotADirectoryError):
-            for handle in os.listdir(self.folder):
-                if (job := self.read(handle)) is not None:
-                    found.append(job)
+        try:
+            handles = os.listdir(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise StorageFailed(f"{self.folder} cannot be read: {error.strerror}. Mend its rights.") from error
+        found = [job for handle in handles if (job := self.read(handle)) is not None]
         return sorted(found, key=lambda job: (job.spawned_at, job.handle))
 
     def read(self, handle: str) -> Job | None:

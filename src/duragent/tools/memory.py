@@ -12,13 +12,14 @@ How files are written is `notes.py`, how they are searched `finding.py`. Another
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
 
-from duragent.agent import Agent, BuiltinTool, Json
+from duragent.agent import Json
 from duragent.core.events import ToolAnswer
 from duragent.core.policy import Effect, ToolSpec
 from duragent.errors import DuragentError, StorageFailed
@@ -42,6 +43,7 @@ LONG_TERM = "MEMORY.md"
 WORLD_BYTES, LONG_TERM_BYTES, DAYS_BYTES = 24 << 10, 16 << 10, 24 << 10
 """What `recall` shows of each kind: together 64 KiB, so that many facts about the world never hide today's notes."""
 FILE_BYTES = 8 << 10  # of one fact or one day, when it is recalled
+THREADS = 2
 
 _DESCRIPTION = """\
 Your memory across sessions, kept as Markdown files.
@@ -103,20 +105,16 @@ class _Call(Struct, frozen=True):
         return str(self.arguments.get(name) or "").strip()
 
 
-def offered(agent: Agent) -> bool:
-    """Whether an agent gets this tool: it names it, or it wants a long-term memory, whatever backend it names."""
-    named = any(isinstance(tool, BuiltinTool) and tool.name == "memory" for tool in agent.tools)
-    return named or agent.memory.long_term is not None
-
-
 def make(host: Host, embedder: Callable[[], Embedder | None] = lambda: None) -> Tool:
     """The tool of one agent. `embedder` is asked at the first search, since what it loads is large."""
+    # Threads of its own: a writer can wait long for another process, and sessions are written by the common ones.
+    threads = host.keep("memory threads", lambda: ThreadPoolExecutor(THREADS, "memory"), _end)
 
     async def run(arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
         given = {name: _clean(host, each) if isinstance(each, str) else each for name, each in arguments.items()}
         call = _Call(place_of(host, scene), given, host.clock().astimezone(), embedder)
         try:
-            return await asyncio.to_thread(_ACTIONS[given["action"]], call)
+            return await asyncio.get_running_loop().run_in_executor(threads, _ACTIONS[given["action"]], call)
         except DuragentError as error:
             return ToolAnswer(False, str(error))
 
@@ -130,6 +128,10 @@ def make(host: Host, embedder: Callable[[], Embedder | None] = lambda: None) -> 
         detail=("topic", "query"),
     )
     return Tool(spec, run)
+
+
+async def _end(threads: ThreadPoolExecutor) -> None:
+    await asyncio.to_thread(threads.shutdown, cancel_futures=True)
 
 
 def _clean(host: Host, text: str) -> str:

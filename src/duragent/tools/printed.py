@@ -6,18 +6,20 @@ secrets are looked for, so that a secret cannot hide behind one.
 """
 
 import codecs
+import copy
 import re
 import signal
 from collections.abc import Callable
 
 from duragent.core.events import ToolAnswer
 from duragent.sandbox import Ended
+from duragent.tools.host import Redacting
 
 MAX_BYTES = 262_144
 """The most that one result holds, its closing line included."""
 ROOM = MAX_BYTES - 1_024
 HELD_CHARS = 4_096
-"""How much of a line without an end is held back: a secret that is cut in two would not be recognised."""
+"""How much of a line without an end is held back: an escape or a secret that is cut in two is not recognised."""
 
 _SEQUENCES = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -102,22 +104,27 @@ def signal_name(number: int) -> str:
 
 
 class Stream:
-    """Output as it comes, in whole lines; of a line without an end, all but the last part."""
+    """Output as it comes, in whole lines; of a line without an end, all but the last part. What may be the beginning
+    of a secret waits for what follows, also over the ends of lines: that is `redacting`."""
 
-    def __init__(self, redact: Callable[[str], str], say: Callable[[str], None]) -> None:
+    def __init__(self, redacting: Redacting, say: Callable[[str], None]) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._redact, self._say, self._rest = redact, say, ""
+        self._redacting, self._say, self._rest = redacting, say, ""
 
     def feed(self, data: bytes, last: bool = False) -> None:
         self._rest += self._decode(data, last)
         # A return alone ends a line, too (progress bars), unless a newline may follow it.
         ends = max(self._rest.rfind("\n"), self._rest.rfind("\r", 0, -1))
         border = len(self._rest) if last else ends + 1
+        if len(self._rest) - border > 2 * HELD_CHARS:
+            border = len(self._rest) - HELD_CHARS
+            escape = self._rest.rfind("\x1b", border - HELD_CHARS, border)
+            border = escape if escape >= 0 else border  # the cut is not within an escape
         ready, self._rest = self._rest[:border], self._rest[border:]
-        if len(self._rest) > 2 * HELD_CHARS:
-            safe = self._redact(plain(self._rest))
-            ready, self._rest = ready + safe[:-HELD_CHARS], safe[-HELD_CHARS:]
-        if ready and (clean := self._redact(plain(ready))):
+        clean = self._redacting.feed(plain(ready)) if ready else ""
+        if last:
+            clean += self._redacting.end()
+        if clean:
             self._say(clean)
 
     def end(self) -> None:
@@ -125,8 +132,8 @@ class Stream:
 
     @property
     def waiting(self) -> str:
-        """What has come since the last line ended."""
-        return self._redact(plain(self._rest))
+        """What has come and is not said yet, but for what may be the beginning of a secret."""
+        return copy.copy(self._redacting).feed(plain(self._rest))  # a copy: the line itself is yet to be fed
 
 
 def _back_to_line(head: bytes) -> bytes:

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Encoder
+from msgspec.structs import replace
 
 from duragent.core.events import ToolAnswer
 from duragent.core.policy import Effect, ToolSpec
@@ -29,6 +30,8 @@ from duragent.tools.terminals import named_keys
 TIMEOUT_SECONDS = 1_800
 MAX_TIMEOUT_SECONDS = 86_400
 WAIT_BYTES = 8_192
+LISTED = 50
+LISTED_CHARS = 300
 EFFECTS: Mapping[str, Effect] = {
     "spawn": "once",
     "list": "pure",
@@ -121,9 +124,9 @@ def make(host: Host) -> Tool:
     attendant = _attendant(host)
 
     async def run(arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
-        await attendant.begin()
-        await attendant.sweep()
         try:
+            await attendant.begin()
+            await attendant.sweep()
             answer = await _ACTIONS[arguments["action"]](_Call(host, attendant, scene, arguments))
         except DuragentError as error:
             return ToolAnswer(False, plain(host.redact(str(error))))
@@ -149,7 +152,9 @@ async def recover(host: Host) -> None:
 
 
 def _attendant(host: Host) -> Attendant:
-    return host.keep("processes", lambda: Attendant(host), lambda kept: kept.close())
+    attendant = host.keep("processes", lambda: Attendant(host), lambda kept: kept.close())
+    attendant.host = host  # it is kept when the place is made anew, and must not keep the old one
+    return attendant
 
 
 class _Call:
@@ -201,6 +206,7 @@ async def _spawn(call: _Call) -> str:
     said = call.arguments
     waited = bool(said.get("wait", False))
     live = await call.attendant.spawn(
+        call.host,
         call.text("command"),
         call.scene,
         workdir=_workdir(call.host, said.get("workdir")),
@@ -252,9 +258,19 @@ def _workdir(host: Host, given: str | None) -> str:
 
 
 async def _list(call: _Call) -> str:
-    mine = [job for job in call.attendant.known.values() if job.session_id == call.scene.session_id]
     live = {handle: each.job for handle, each in call.attendant.live.items()}
-    return _encode([call.shown(live.get(job.handle, job)) for job in mine]).decode()
+    mine = [
+        live.get(job.handle, job) for job in call.attendant.known.values() if job.session_id == call.scene.session_id
+    ]
+    ended = [job.handle for job in mine if job.status.state != "running"]
+    left_out = set(ended[: max(len(mine) - LISTED, 0)])
+    shown = [call.shown(replace(job, command=_cut(job.command))) for job in mine if job.handle not in left_out]
+    text = _encode(shown).decode()
+    return f"{text}\n[{len(left_out)} older ones that have ended are left out]" if left_out else text
+
+
+def _cut(command: str) -> str:
+    return command if len(command) <= LISTED_CHARS else f"{command[:LISTED_CHARS]}…"
 
 
 async def _status(call: _Call) -> str:

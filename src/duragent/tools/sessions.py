@@ -2,7 +2,8 @@
 
 Owns what of a session another one may see. The same place is the same chat: a group never reads a direct
 conversation, and the owner's sessions (terminal, HTTP) see only each other. Sessions come from the runtime through
-`Host.door`; nothing here reads a log, and nothing here can change one.
+`Host.door`; nothing here reads a log, and nothing here can change one. What may not be seen is answered like what is
+not there.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,9 @@ from duragent.agent import Json
 from duragent.core.events import ToolAnswer
 from duragent.core.policy import ToolSpec
 from duragent.core.session import Session
+from duragent.errors import DuragentError
 from duragent.tools import Scene, Tool
-from duragent.tools.host import Host
+from duragent.tools.host import Door, Host
 
 LISTED = 10
 CHARACTERS = 500
@@ -54,11 +56,16 @@ def make(host: Host) -> Tool:
     async def run(arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
         if host.door is None:
             return ToolAnswer(False, "There are no sessions to look at here.")
-        found = await host.door.siblings(host.agent.name)
-        near = [(session_id, each) for session_id, each in found if _same_place(each, scene)]
         if arguments["action"] == "list":
-            return _list(near, scene)
-        return _read(near, arguments.get("session_id") or "", arguments.get("limit", 20))
+            return _list(await host.door.siblings(host.agent.name, scene.gateway, scene.chat_id, LISTED), scene)
+        session_id = arguments.get("session_id") or ""
+        if not session_id:
+            return ToolAnswer(False, "read needs session_id: take one that `list` names.")
+        session = await _seen(host.door, session_id, host.agent.name, scene)
+        if session is None:
+            text = f"There is no session {session_id[:100]!r} that can be read from here. `list` names those that can."
+            return ToolAnswer(False, text)
+        return _read(session, arguments.get("limit", 20))
 
     spec = ToolSpec(
         name="session",
@@ -73,12 +80,17 @@ def make(host: Host) -> Tool:
     return Tool(spec, run)
 
 
-def _same_place(session: Session, scene: Scene) -> bool:
-    return (session.gateway, session.gateway_chat_id) == (scene.gateway, scene.chat_id)
+async def _seen(door: Door, session_id: str, agent: str, scene: Scene) -> Session | None:
+    """A session, if it is this agent's and at this place."""
+    try:
+        session = await door.session(session_id)
+    except DuragentError:  # also a damaged one: whose it is cannot be known
+        return None
+    mine = (agent, scene.gateway, scene.chat_id)
+    return session if (session.agent, session.gateway, session.gateway_chat_id) == mine else None
 
 
 def _list(found: list[tuple[str, Session]], scene: Scene) -> ToolAnswer:
-    newest = [(session_id, session) for session_id, session in found if not session.ended][:LISTED]
     lines = [
         Listed(
             session_id,
@@ -89,18 +101,12 @@ def _list(found: list[tuple[str, Session]], scene: Scene) -> ToolAnswer:
             _cut(session.messages[0].content, 100) if session.messages else "",
             this=session_id == scene.session_id,
         )
-        for session_id, session in newest
+        for session_id, session in found
     ]
     return ToolAnswer(True, encode(lines).decode())
 
 
-def _read(found: list[tuple[str, Session]], session_id: str, limit: int) -> ToolAnswer:
-    if not session_id:
-        return ToolAnswer(False, "read needs session_id: take one that `list` names.")
-    session = dict(found).get(session_id)
-    if session is None:
-        text = f"There is no session {session_id[:100]!r} that can be read from here. `list` names those that can."
-        return ToolAnswer(False, text)
+def _read(session: Session, limit: int) -> ToolAnswer:
     said = [message for message in session.messages if message.content.strip()][-limit:]
     lines = [f"{message.sender or message.role}: {_cut(message.content, CHARACTERS)}" for message in said]
     return ToolAnswer(True, "\n\n".join(lines) or "Nothing has been said in this session.")

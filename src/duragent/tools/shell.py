@@ -71,7 +71,7 @@ async def execute(host: Host, argv: list[str], box: Box, scene: Scene, name: str
         return ToolAnswer(False, NO_SANDBOX)
     if not passable(argv):
         return ToolAnswer(False, f"{name} was not started: {UNPASSABLE}")
-    stream = Stream(host.redact, scene.say)
+    stream = Stream(host.stream(), scene.say)
     try:
         ended = await host.sandbox.run(argv, box, stdin=stdin, heard=stream.feed)
     except OSError as error:

@@ -312,7 +312,8 @@ class _Folder:
     def check_script(self, path: str, at: str) -> None:
         entry = self.files.found.get(path)
         if not isinstance(entry, Blob | File):
-            self.absent(path, entry, at, "error")
+            missing = not isinstance(entry, Absent) or entry.why == "missing"
+            self.absent(path, entry, at, "warning" if missing else "error")  # the agent runs without this one
         elif not entry.executable:
             self.reader.warning(self.place(at), at, f"{path} is not executable", f"chmod +x {path}")
 
