@@ -350,7 +350,10 @@ async def _run_tool(work: Work, actor: Actor, call: ev.ToolCall) -> None:
     work.log.kick()
     if actor.place.notify is not None and (deliveries := actor.judge.notified(tool.spec, call)):
         told = {"session_id": work.id, "agent": actor.agent.name, "command": command(tool.spec, call)}
-        actor.place.notify(deliveries, {**told, "success": answer.success, "timestamp": work.clock().isoformat()})
+        actor.place.notify(
+            deliveries,
+            {**told, "success": answer.success, "timestamp": work.clock().isoformat().replace("+00:00", "Z")},
+        )
     _stop_if_cancelled()
 
 

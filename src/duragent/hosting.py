@@ -7,6 +7,7 @@ Puts settings, sandbox, policy files and tools together for whoever opens a runt
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from duragent.agent import Agent, Origin
 from duragent.config import Config
 from duragent.engine import Place
-from duragent.errors import NotAllowed, NotFound, StorageFailed
+from duragent.errors import DuragentError, NotAllowed, NotFound, StorageFailed
 from duragent.policyfiles import local_file, remember, with_policies
 from duragent.sandbox import Box, Choice, Limits, Sandbox, open_sandbox
 from duragent.sandbox.boxes import Places, box_of, demands
@@ -112,7 +113,7 @@ class Hosts:
         if built is None or built[0] != agent or built[1] != stamp:
             toolbox, notes = tools_of(agent, host)
             if built is None and "background_process" in toolbox and self.door is not None:
-                self._recovering.append(asyncio.ensure_future(recover_tools(host)))
+                self._recovering.append(asyncio.ensure_future(_recovered(host)))
             built = self._built[key] = (agent, stamp, toolbox, notes)
         return built
 
@@ -142,6 +143,7 @@ class Hosts:
             sandbox=sandbox,
             environ=self.environ,
             redact=self.secrets.redact,
+            stream=partial(Stream, self.secrets),
             search_url=config.search_url,
             private_hosts=config.private_hosts,
         )
@@ -188,6 +190,12 @@ class Hosts:
             file, secret = str(self.config.workspace / NOTIFICATIONS), self.environ.get("DURAGENT_WEBHOOK_SECRET")
             self._notifier = made(file, secret, redact=self.secrets.redact)
         self._notifier.notify(deliveries, about)
+
+
+async def _recovered(host: Host) -> None:
+    """Tell of lost processes. Where that fails, the tool tries again when it is used, and says why."""
+    with suppress(DuragentError, OSError):
+        await recover_tools(host)
 
 
 def stamp_of_files(agent: Agent, workspace: Path) -> tuple[object, ...]:

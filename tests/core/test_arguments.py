@@ -30,7 +30,7 @@ def faults(schema: dict[str, Any], arguments: Any) -> str:
     [
         ({"action": "add", "sum": 5, "tags": ["x"]}, ""),
         ({"action": "add", "sum": "5"}, '- sum: "5" is not of type "integer"'),
-        ({"action": "mul"}, '- action: "mul" is not one of "add" or "list"'),
+        ({"action": "mul"}, '- action: "mul" is none of "add", "list"'),
         ({"action": "add", "tags": ["x", 1]}, '- tags[1]: 1 is not of type "string"'),
         (None, '- arguments: "action" is a required property'),
         (

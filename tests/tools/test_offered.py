@@ -88,6 +88,16 @@ def test_what_this_version_does_not_have_is_named(tmp_path: Path) -> None:
     assert offered(tmp_path, agent) == ([], (expected,))
 
 
+@pytest.mark.parametrize(
+    ("allow", "names"),
+    [(("sh", "network"), ["bash", "web"]), (("sh:git",), ["bash"]), (("fs", "env"), []), (("*",), [])],
+)
+def test_abilities_that_are_named_bring_the_tools_they_are_for(
+    tmp_path: Path, allow: tuple[str, ...], names: list[str]
+) -> None:
+    assert offered(tmp_path, Agent(name="a", abilities=Abilities(allow))) == (names, ())
+
+
 def test_memory_comes_with_a_long_term_memory(tmp_path: Path) -> None:
     assert offered(tmp_path, Agent(name="a", memory=Memory(long_term="filesystem"))) == (["memory"], ())
 

@@ -19,6 +19,7 @@ from duragent.agent import (
     BuiltinTool,
     CliTool,
     DiscoveredTool,
+    Level,
     Limits,
     McpServer,
     Memory,
@@ -290,7 +291,7 @@ class _Folder:
             return self.mcp_program(name, server, said.get("config", {}), f"{at}.server")
         command = said.get("command", "")
         if script := script_of(command):
-            self.check_script(normal(script), f"{at}.command")
+            self.check_script(normal(script), f"{at}.command", "warning")  # the agent runs without this one
         if "readme" in said and not isinstance(self.files.found.get(normal(said["readme"])), Blob | File):
             path = normal(said["readme"])
             entry = self.files.found.get(path)
@@ -309,11 +310,11 @@ class _Folder:
             return None
         return McpServer(name, command=words[0], args=tuple(words[1:]), config=config)
 
-    def check_script(self, path: str, at: str) -> None:
+    def check_script(self, path: str, at: str, level: Level = "error") -> None:
         entry = self.files.found.get(path)
         if not isinstance(entry, Blob | File):
             missing = not isinstance(entry, Absent) or entry.why == "missing"
-            self.absent(path, entry, at, "warning" if missing else "error")  # the agent runs without this one
+            self.absent(path, entry, at, level if missing else "error")
         elif not entry.executable:
             self.reader.warning(self.place(at), at, f"{path} is not executable", f"chmod +x {path}")
 
