@@ -230,7 +230,8 @@ def _protected(agent: Agent, places: Places, workdir: str, writable: tuple[str, 
 def _steering(agent: Agent, places: Places, workdir: str) -> Iterator[str]:
     home = os.path.realpath(places.home)
     workspace = os.path.realpath(places.workspace)
-    for folder in map(os.path.realpath, (*_kept(places), *_state(workspace, workdir))):
+    programs = (os.path.join(workspace, name) for name in ("tools", "skills"))
+    for folder in map(os.path.realpath, (*_kept(places), *_state(workspace, workdir), *programs)):
         if not within(workdir, folder):
             yield folder
     for name in agent.source.files:

@@ -28,7 +28,6 @@ _ALWAYS = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
 )
-_SETTINGS = tuple(f"/proc/{name}" for name in ("acpi", "bus", "fs", "irq", "mtrr", "scsi", "sys", "sysrq-trigger"))
 
 
 class Bubblewrap(Runner):
@@ -89,7 +88,15 @@ class _Boxed:
         self._reader, self._holders, self._argv = reader, holders, argv
         line = [program, "--args", str(_ARGUMENTS), "--json-status-fd", str(_STATUS)]
         line += ["--seccomp", str(_FILTER)] if filtered else []
-        self.order = Order([*line, "--", *argv], "/", {}, rlimits(box.limits), box.limits.processes, skipped=_LAYERS)
+        self.order = Order(
+            [*line, "--", *argv],
+            "/",
+            {},
+            rlimits(box.limits),
+            box.limits.processes,
+            skipped=_LAYERS,
+            stand_ins=holders.held(),
+        )
 
     def verdict(self, ending: Ending, code: int) -> tuple[Ending, int]:
         if ending == "signalled":
@@ -123,12 +130,10 @@ def _memory(data: bytes) -> int:
 
 
 def _kernel() -> Iterator[str]:
-    """A /proc of its own. Root is root there too as far as the settings of the kernel are concerned: not these."""
+    """A /proc of its own. Root is root there too as far as the settings of the kernel are concerned: it only reads."""
     yield from ("--proc", "/proc")
     if os.geteuid() == 0:
-        for path in _SETTINGS:
-            if os.path.exists(path):
-                yield from ("--ro-bind", path, path)
+        yield from ("--remount-ro", "/proc")
 
 
 def _surroundings(box: Box, given: Mapping[str, str]) -> Iterator[str]:
@@ -197,6 +202,9 @@ def _protect(box: Box, marks: dict[str, Kind], holders: Placeholders) -> None:
     roots = {"/": "write" if box.whole_disk else "look"} | marks
     above = {path: nearest(path, {*roots, *box.protected} - {path}) for path in box.protected}
     endangered = [path for path, root in above.items() if root not in box.protected and roots[root] == "write"]
+    unseen = [path for path in map(os.path.realpath, box.hidden) if marks.get(path, "hide") == "hide"]
+    open_ = ("look", "write")
+    later = [path for path in unseen if path not in marks and roots[nearest(path, roots)] in open_]
     missing = [path for path in endangered if not os.path.lexists(path) or is_leftover(path)]
     made = holders.make(missing)
     for path in [*(path for path in endangered if path not in missing), *made]:

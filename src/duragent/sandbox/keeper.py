@@ -19,7 +19,7 @@ from typing import TypeVar
 from msgspec import Struct, to_builtins
 
 from duragent.sandbox import Ending, Limits
-from duragent.sandbox.keeper_main import HEADER
+from duragent.sandbox.keeper_main import send
 
 Value = TypeVar("Value")
 _MAIN = Path(__file__).with_name("keeper_main.py")
@@ -43,6 +43,7 @@ class Order(Struct, frozen=True):
     ruleset: int = 0  # the number, in the command, of a Landlock ruleset
     seccomp: str = ""  # a filter program, in hex
     private: str = ""  # a folder that goes with the command, should the runtime be gone by then
+    stand_ins: Sequence[tuple[str, int, int]] = ()  # and so do these: path, device and number of each
 
 
 def rlimits(limits: Limits) -> dict[str, int]:
@@ -150,9 +151,7 @@ class Keeper:
         self._end()
 
     def _send(self, body: bytes, files: Sequence[int]) -> None:
-        door = self._open()
-        socket.send_fds(door, [HEADER.pack(len(body), len(files))], files)
-        door.sendall(body)
+        send(self._open(), body, files)
 
     def _open(self) -> socket.socket:
         if self._door is not None and self._process is not None and self._process.poll() is None:

@@ -1,9 +1,10 @@
 """The keeper: a small process beside the runtime that starts its commands and leaves nothing behind.
 
 Run as `python -I -S keeper_main.py FD`; standard library only, one thread, so that forking is safe. Each order that
-comes through the socket becomes a warden, and the warden's only child becomes the command. A warden is the reaper of
-everything its command starts, also of daemons; it ends them all when the command ends, when it is told to, and when
-its control socket closes, which is what happens when the runtime dies in whatever way.
+comes through the socket is taken by a warden, and the warden's only child becomes the command. One such pair always
+stands by, so that no command waits for a fork. A warden is the reaper of everything its command starts, also of
+daemons; it ends them all when the command ends, when it is told to, and when its control socket closes, which is what
+happens when the runtime dies in whatever way.
 
 Knows no boxes and no backends: an order says exactly which limits, filters and files a command gets.
 """
@@ -19,6 +20,7 @@ import resource
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
 import time
@@ -26,10 +28,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 HEADER = struct.Struct("!II")  # the size of an order, and how many open files come with it
-TICK_MS = 50  # how often a command's processes are counted
+TICK_MS, LONGEST_TICK_MS = 50, 500  # how often a command's processes are counted: less while they stay the same
 PATIENCE_SECONDS = 10.0  # for a process that does not even die of SIGKILL
 
 _PDEATHSIG, _SECCOMP, _CAPBSET_DROP, _SUBREAPER, _NO_NEW_PRIVS, _CAP_AMBIENT = 1, 22, 24, 36, 38, 47
+_PID = struct.Struct("=i")
 _HIGH = 100  # file numbers from here on are in nobody's way
 _RESTRICT_SELF = 446
 _CAPABILITY_VERSION = 0x20080522
@@ -37,53 +40,70 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Take orders until the runtime is gone."""
+    """Have a warden stand by until the runtime is gone."""
     gc.disable()  # collecting would touch the pages that are shared with every warden
     door = socket.socket(fileno=int(sys.argv[1]))
     _prctl(_SUBREAPER, 1)
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    taken, taker = os.pipe2(os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
-    wardens: set[int] = set()
+    poller = select.poll()
+    poller.register(door.fileno(), 0)  # only its end: orders are read by whoever stands by
+    for each in (wake, taken):
+        poller.register(each, select.POLLIN)
+    wardens = {spare := _spare(door, taker)}
     while True:
-        ready, _, _ = select.select([door.fileno(), wake], [], [])
+        ready = dict(poller.poll())
+        if door.fileno() in ready:
+            return  # every warden sees the same and ends its command
+        if taken in ready and _PID.unpack(os.read(taken, _PID.size))[0] == spare:
+            wardens.add(spare := _spare(door, taker))
         if wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake, 4096)
             _reap(wardens)
-        if door.fileno() in ready:
-            order, files = _receive(door)
-            if order is None:
-                return  # every warden sees the same and ends its command
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                door.close()
-                _guard(order, files)
-            wardens.add(pid)
-            for file in files:
-                os.close(file)
+            if spare not in wardens and not select.select([taken], [], [], 0)[0]:
+                return  # it may have read half an order: the runtime gets a new keeper, and nobody reads the rest
 
 
-def _receive(door: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """The next order and the files that came with it; None at the end."""
+def _spare(door: socket.socket, taker: int) -> int:
+    """Fork a warden that stands by; its process id. It says so when it has taken an order."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _stand_by(door, taker)
+        finally:
+            os._exit(1)
+    return pid
+
+
+def _receive(door: socket.socket) -> tuple[bytes, list[int]]:
+    """The next order and the files that came with it; nothing at the end."""
     try:
         head, files, _, _ = socket.recv_fds(door, HEADER.size, 64)
         while head and len(head) < HEADER.size:
             head += door.recv(HEADER.size - len(head))
         if not head:
-            return None, []
+            return b"", []
         size, expected = HEADER.unpack(head)
         body = bytearray()
         while len(body) < size:
             part = door.recv(min(size - len(body), 65_536))
             if not part:
-                return None, []
+                return b"", []
             body += part
     except ConnectionError:
-        return None, []
-    return (json.loads(body), files) if len(files) == expected else (None, files)
+        return b"", []
+    return (bytes(body), files) if len(files) == expected else (b"", files)
+
+
+def send(door: socket.socket, body: bytes, files: Sequence[int]) -> None:
+    """What `_receive` gets."""
+    socket.send_fds(door, [HEADER.pack(len(body), len(files))], files)
+    door.sendall(body)
 
 
 def _reap(wardens: set[int]) -> None:
@@ -99,18 +119,34 @@ def _reap(wardens: set[int]) -> None:
 # --- the warden of one command ------------------------------------------------------------------------------
 
 
-def _guard(order: dict[str, Any], files: list[int]) -> NoReturn:
-    """Start the command, watch it, end what it leaves behind, say how it ended."""
-    alone = False
+def _stand_by(door: socket.socket, taker: int) -> None:
+    """Wait for an order, together with the process that is to be its command."""
+    _prctl(_SUBREAPER, 1)
+    near, far = socket.socketpair()
+    report, low = os.pipe2(os.O_CLOEXEC)
+    reporter = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    warden, command = os.getpid(), os.fork()
+    if command == 0:
+        near.close()
+        door.close()
+        _become(far, reporter, warden)
+    for file in (far.detach(), low, reporter):
+        os.close(file)
+    body, files = _receive(door)
+    if body:
+        os.write(taker, _PID.pack(warden))
+        door.close()
+        _guard(body, files, command, near, report)
+
+
+def _guard(body: bytes, files: list[int], command: int, near: socket.socket, report: int) -> NoReturn:
+    """Let the command start, watch it, end what it leaves behind, say how it ended."""
+    alone, order = False, json.loads(body)
     try:
         control = socket.socket(fileno=files[0])
-        _prctl(_SUBREAPER, 1)
-        report, low = os.pipe2(os.O_CLOEXEC)
-        reporter = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-        warden, command = os.getpid(), os.fork()
-        if command == 0:
-            _become(order, files, reporter, warden)
-        for file in (*files[1:], low, reporter):
+        with near:
+            send(near, body, files[1:])
+        for file in files[1:]:
             os.close(file)
         fault = os.read(report, 4096)
         if fault:
@@ -125,20 +161,53 @@ def _guard(order: dict[str, Any], files: list[int]) -> NoReturn:
     finally:
         with contextlib.suppress(BaseException):
             _sweep({})
-            if alone and order["private"]:  # nobody else is there any more to tidy up
-                os.execvp("rm", ["rm", "-rf", "--", order["private"]])
+            if alone:  # nobody else is there any more to tidy up
+                _tidy(order)
         os._exit(int(alone))
+
+
+def _tidy(order: dict[str, Any]) -> None:
+    for path, device, inode in order["stand_ins"]:
+        with contextlib.suppress(OSError):
+            handle = open_stand_in(path)
+            about = os.fstat(handle)
+            if (about.st_dev, about.st_ino) == (device, inode):
+                remove_stand_in(path, handle)
+            os.close(handle)
+    if order["private"]:
+        os.execvp("rm", ["rm", "-rf", "--", order["private"]])
+
+
+def open_stand_in(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def is_stand_in(path: str, handle: int) -> bool:
+    """Whether the file at the path is the open one, as empty and as old as a stand-in is made."""
+    with contextlib.suppress(OSError):
+        there, held = os.lstat(path), os.fstat(handle)
+        if (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino) and there.st_mtime_ns == 0:
+            return not os.listdir(handle) if stat.S_ISDIR(held.st_mode) else held.st_size == 0
+    return False
+
+
+def remove_stand_in(path: str, handle: int) -> None:
+    """Take a stand-in away, unless somebody else's command still needs it or it has become somebody's own."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if is_stand_in(path, handle):
+            (os.rmdir if stat.S_ISDIR(os.fstat(handle).st_mode) else os.unlink)(path)
 
 
 def _watch(control: socket.socket, command: int, order: dict[str, Any]) -> tuple[str, int]:
     """Wait for the command. Ends with nothing left of it."""
     ended: dict[int, int] = {}
-    poller, tick = select.poll(), TICK_MS
+    poller, tick, longest, known = select.poll(), TICK_MS, LONGEST_TICK_MS, 0
     poller.register(control.fileno(), select.POLLIN)
     try:
         poller.register(os.pidfd_open(command), select.POLLIN)
     except OSError:
-        tick = 5  # an old kernel: look more often
+        tick = longest = 5  # an old kernel: look more often
     most, skipped = order["processes"], order["skipped"]
     why = ""
     while command not in ended and not why:
@@ -153,8 +222,10 @@ def _watch(control: socket.socket, command: int, order: dict[str, Any]) -> tuple
                         _kill(pid, signal.SIGTERM)
             else:
                 break  # told to kill, or nobody is there any more
-        if not ready and sum(1 for _ in below(os.getpid())) > most + skipped:
-            why = "processes"
+        if not ready:
+            count = sum(1 for _ in below(os.getpid()))
+            why = "processes" if count > most + skipped else ""
+            tick, known = min(longest, TICK_MS if count > known else 2 * tick), count
     _sweep(ended)
     status = ended.get(command, signal.SIGKILL)
     if why:
@@ -222,7 +293,7 @@ def below(pid: int) -> Iterator[tuple[int, int]]:
 # --- becoming the command -------------------------------------------------------------------------------------
 
 
-def _become(order: dict[str, Any], files: list[int], reporter: int, warden: int) -> NoReturn:
+def _become(orders: socket.socket, reporter: int, warden: int) -> NoReturn:
     """Give up everything that the order does not grant, then be the program. What fails is told to the warden."""
     step = "prepare"
     try:
@@ -230,9 +301,15 @@ def _become(order: dict[str, Any], files: list[int], reporter: int, warden: int)
         _prctl(_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != warden:
             os._exit(1)
-        _place(files[1:], reporter)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)  # Python ignores them; programs count on them
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")  # when memory runs out, commands go before the runtime
+        body, files = _receive(orders)
+        if not body:
+            os._exit(0)
+        order = json.loads(body)
+        _place(files, reporter)
         _limit(order["limits"])
         step = "cwd"
         os.chdir(order["cwd"])
@@ -259,8 +336,6 @@ def _place(files: Sequence[int], reporter: int) -> None:
 
 
 def _limit(limits: dict[str, int]) -> None:
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("500")  # when memory runs out, commands go before the runtime
     for name, wanted in limits.items():
         which = getattr(resource, f"RLIMIT_{name}")
         _, hard = resource.getrlimit(which)

@@ -1,8 +1,9 @@
 """Stand-ins for protected paths that do not exist yet, so that there is something to mount over.
 
-Each is empty and dated to the beginning of time, which is how a leftover of a killed runtime is known and taken up
-again. Whoever uses one holds a shared lock on it; the last one takes it away, if it still is what it was. Where
-nothing can stand in, what a command made is moved aside afterwards.
+Each is empty and dated to the beginning of time: whatever is put into it outside of the box makes it somebody's own.
+Whoever uses one holds a shared lock on it; the last one takes it away, if it still is what it was, and the warden does
+so for a runtime that was killed. A leftover of both is taken up again. Where nothing can stand in, what a command made
+is moved aside afterwards.
 """
 
 import fcntl
@@ -13,7 +14,10 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 
+from duragent.sandbox.keeper_main import is_stand_in, open_stand_in, remove_stand_in
+
 _FILES = (".envrc", ".netrc", ".npmrc", "Makefile", "Justfile")
+_SUFFIXES = (".json", ".jsonl", ".lock", ".md", ".toml", ".txt", ".yaml", ".yml")
 _TRIES = 10
 _IN_THE_WAY = ("commondir", "config", "config.worktree")
 """Files of a repository that git takes seriously when they are empty: nothing can stand in for them."""
@@ -46,13 +50,15 @@ class Placeholders:
                 made.append(top)
         return made
 
+    def held(self) -> list[tuple[str, int, int]]:
+        """What is to be taken away: path, device and number of each."""
+        abouts = ((path, os.fstat(handle)) for path, handle in self._held)
+        return [(path, about.st_dev, about.st_ino) for path, about in abouts]
+
     def close(self) -> bytes:
         """Take the stand-ins away. Returns what is to be said about things that should not have appeared."""
         for path, handle in reversed(self._held):
-            with suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # somebody else's command may still need it
-                if _is_ours(path, handle):
-                    (os.rmdir if stat.S_ISDIR(os.fstat(handle).st_mode) else os.unlink)(path)
+            remove_stand_in(path, handle)
             os.close(handle)
         self._held.clear()
         return take_away(self._watched)
@@ -66,13 +72,13 @@ class Placeholders:
             except OSError:
                 return False  # where we cannot write, a command cannot either
             try:
-                handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+                handle = open_stand_in(path)
             except FileNotFoundError:
                 continue  # another runtime has just taken it away
             except OSError:
                 return True  # somebody's own
             fcntl.flock(handle, fcntl.LOCK_SH)
-            if _is_ours(path, handle):
+            if is_stand_in(path, handle):
                 self._held.append((path, handle))
                 return True
             os.close(handle)
@@ -83,24 +89,15 @@ class Placeholders:
 
 def _create(path: str, folder: bool) -> None:
     if folder:
-        os.mkdir(path, 0o555)
+        os.mkdir(path, 0o755)  # writable: outside of the box it is in nobody's way, not even the runtime's
     else:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
     os.utime(path, ns=(0, 0))
 
 
 def _is_folder(path: str) -> bool:
     name = os.path.basename(path)
-    return name not in _FILES and "." not in name[1:]
-
-
-def _is_ours(path: str, handle: int) -> bool:
-    """Whether the file at the path is the open one, as empty and as old as we made it."""
-    with suppress(OSError):
-        there, held = os.lstat(path), os.fstat(handle)
-        if (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino) and there.st_mtime_ns == 0:
-            return not os.listdir(handle) if stat.S_ISDIR(held.st_mode) else held.st_size == 0
-    return False
+    return name not in _FILES and not name.endswith(_SUFFIXES)
 
 
 def is_leftover(path: str) -> bool:
