@@ -141,6 +141,11 @@ CONFIG = Section(
                         Text(empty=False),
                         "The folder commands work in and may change; default: the folder of this file.",
                     ),
+                    "files": Field(
+                        OneOf("workdir", "full"),
+                        "The most that commands may touch; full: the whole disk, where the agent's trust asks for it.",
+                        default="workdir",
+                    ),
                     "network": Field(
                         OneOf("trust", "none", "scoped", "allowed"),
                         "What commands may reach; trust: what the agent's trust says, else nothing.",
@@ -285,6 +290,7 @@ class SandboxSettings(Struct, frozen=True):
 
     mode: Literal["auto", "bubblewrap", "landlock", "trust"] = "auto"
     workdir: Path | None = None
+    files: Literal["workdir", "full"] = "workdir"
     network: Literal["trust", "none", "scoped", "allowed"] = "trust"
     hosts: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
@@ -375,7 +381,7 @@ def _settings(found: Mapping[str, Any], root: Path, file: Path | None) -> Config
 
 
 def _sandbox(found: Mapping[str, Any], root: Path) -> SandboxSettings:
-    said = {name: found[name] for name in ("mode", "network") if name in found} | found.get("limits", {})
+    said = {name: found[name] for name in ("mode", "files", "network") if name in found} | found.get("limits", {})
     workdir = _place(root, found["workdir"]) if "workdir" in found else None
     hosts, environment = tuple(found.get("hosts", ())), tuple(found.get("environment", ()))
     return SandboxSettings(workdir=workdir, hosts=hosts, environment=environment, **said)

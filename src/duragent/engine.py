@@ -349,11 +349,9 @@ async def _run_tool(work: Work, actor: Actor, call: ev.ToolCall) -> None:
     work.record(ev.ToolResult(call.call_id, answer, outcome))
     work.log.kick()
     if actor.place.notify is not None and (deliveries := actor.judge.notified(tool.spec, call)):
+        at = work.clock().isoformat().replace("+00:00", "Z")
         told = {"session_id": work.id, "agent": actor.agent.name, "command": command(tool.spec, call)}
-        actor.place.notify(
-            deliveries,
-            {**told, "success": answer.success, "timestamp": work.clock().isoformat().replace("+00:00", "Z")},
-        )
+        actor.place.notify(deliveries, {**told, "success": answer.success, "timestamp": at})
     _stop_if_cancelled()
 
 

@@ -130,15 +130,13 @@ class Hosts:
         return host
 
     def _make(self, agent: Agent, sandbox: Sandbox | None) -> Host:
-        config, memory = self.config, self.config.memory_dir
+        config = self.config
         return Host(
             agent,
             home=home_of(agent),
             workdir=workdir_of(self.config, agent, self.environ),
             workspace=str(config.workspace),
-            memory_dir=str(memory / "agents" / _plain(agent.name) if memory else self._memory(agent)),
-            world_dir=str(config.world_dir or (memory or config.workspace / "memory") / "world"),
-            chats_dir=str((memory or config.workspace / "memory") / "chats" / _plain(agent.name)),
+            **self._memories(agent),
             box=self._box(agent),
             sandbox=sandbox,
             environ=self.environ,
@@ -148,13 +146,22 @@ class Hosts:
             private_hosts=config.private_hosts,
         )
 
-    def _memory(self, agent: Agent) -> Path:
-        """Beside an agent that has a folder of its own; one file among others has its memory in the workspace."""
+    def _memories(self, agent: Agent) -> dict[str, str]:
+        """Where it is remembered: by the agent itself, in each of its chats, and about the world by all of them.
+
+        Beside an agent that has a folder of its own; one file among others has its memory in the workspace.
+        """
+        config, name = self.config, _plain(agent.name)
+        shared = config.memory_dir or config.workspace / "memory"
         source = agent.source.path
-        own = os.path.isdir(source) or os.path.basename(source) in ("agent.yaml", "agent.yml")
-        return (
-            Path(home_of(agent)) / "memory" if own else self.config.workspace / "agents" / _plain(agent.name) / "memory"
-        )
+        if config.memory_dir is not None:
+            own = config.memory_dir / "agents" / name
+        elif os.path.isdir(source) or os.path.basename(source) in ("agent.yaml", "agent.yml"):
+            own = Path(home_of(agent)) / "memory"
+        else:
+            own = config.workspace / "agents" / name / "memory"
+        world = config.world_dir or shared / "world"
+        return {"memory_dir": str(own), "world_dir": str(world), "chats_dir": str(shared / "chats" / name)}
 
     def _box(self, agent: Agent) -> Box:
         """What its commands may touch. Worked out once: looking for repositories takes a while in a large folder."""
@@ -174,8 +181,17 @@ class Hosts:
             agents_dir=str(config.agents_dir),
             config_file=str(config.file) if config.file else None,
             person_home=self.environ.get("HOME", ""),
+            memory_dirs=tuple(self._memories(agent).values()),
+            secret_files=(str(config.file),) if config.file and config.secrets else (),
         )
-        box = box_of(agent, places, network=said.network, hosts=said.hosts, environ=self.environ)
+        box = box_of(
+            agent,
+            places,
+            network=said.network,
+            hosts=said.hosts,
+            environ=self.environ,
+            granted=said.environment,
+        )
         limits = Limits(
             seconds=said.seconds,
             memory_bytes=said.memory_mb << 20,

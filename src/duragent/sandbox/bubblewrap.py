@@ -166,6 +166,7 @@ def _mounts(box: Box, holders: Placeholders, shown: Sequence[str]) -> Iterator[s
     marks = _marks(box)
     marks |= dict.fromkeys(shown, "look")
     _protect(box, marks, holders)
+    _foresee(box, marks, holders)
     for path, kind in sorted(marks.items(), key=lambda mark: (mark[0].count("/"), mark[0])):
         if kind == "hide" and not _is_folder(path):
             yield from ("--ro-bind", "/dev/null", path)
@@ -202,18 +203,37 @@ def _protect(box: Box, marks: dict[str, Kind], holders: Placeholders) -> None:
     roots = {"/": "write" if box.whole_disk else "look"} | marks
     above = {path: nearest(path, {*roots, *box.protected} - {path}) for path in box.protected}
     endangered = [path for path, root in above.items() if root not in box.protected and roots[root] == "write"]
-    unseen = [path for path in map(os.path.realpath, box.hidden) if marks.get(path, "hide") == "hide"]
-    open_ = ("look", "write")
-    later = [path for path in unseen if path not in marks and roots[nearest(path, roots)] in open_]
-    missing = [path for path in endangered if not os.path.lexists(path) or is_leftover(path)]
+    missing = [path for path in endangered if _is_missing(path)]
     made = holders.make(missing)
     for path in [*(path for path in endangered if path not in missing), *made]:
         if marks.get(path) != "hide":
             marks[path] = "hide" if path in made else "look"  # nothing is in it, and a cover is the cheaper mount
-        root, pinned = nearest(path, roots.keys() - {path}), os.path.dirname(path)
-        while len(pinned) > len(root):
-            marks.setdefault(pinned, "write")
-            pinned = os.path.dirname(pinned)
+        _pin(path, nearest(path, roots.keys() - {path}), marks)
+
+
+def _foresee(box: Box, marks: dict[str, Kind], holders: Placeholders) -> None:
+    """What is hidden and does not exist yet must not be seen either when it appears while the command runs."""
+    ground: Kind = "write" if box.whole_disk else "look"
+    for path in filter(_is_missing, map(os.path.realpath, box.hidden)):
+        root = nearest(path, marks.keys() - {path})
+        kind = marks.get(root, ground)
+        if kind in ("look", "write"):
+            for top in holders.make([path]):
+                marks[top] = "hide"
+                if kind == "write":
+                    _pin(top, root or "/", marks)
+
+
+def _pin(path: str, root: str, marks: dict[str, Kind]) -> None:
+    """A folder that could be renamed could be replaced."""
+    pinned = os.path.dirname(path)
+    while len(pinned) > len(root):
+        marks.setdefault(pinned, "write")
+        pinned = os.path.dirname(pinned)
+
+
+def _is_missing(path: str) -> bool:
+    return not os.path.lexists(path) or is_leftover(path)
 
 
 def _is_folder(path: str) -> bool:
