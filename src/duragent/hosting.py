@@ -131,12 +131,15 @@ class Hosts:
 
     def _make(self, agent: Agent, sandbox: Sandbox | None) -> Host:
         config = self.config
+        own, world, chats = self._memories(agent)
         return Host(
             agent,
             home=home_of(agent),
             workdir=workdir_of(self.config, agent, self.environ),
             workspace=str(config.workspace),
-            **self._memories(agent),
+            memory_dir=own,
+            world_dir=world,
+            chats_dir=chats,
             box=self._box(agent),
             sandbox=sandbox,
             environ=self.environ,
@@ -146,8 +149,8 @@ class Hosts:
             private_hosts=config.private_hosts,
         )
 
-    def _memories(self, agent: Agent) -> dict[str, str]:
-        """Where it is remembered: by the agent itself, in each of its chats, and about the world by all of them.
+    def _memories(self, agent: Agent) -> tuple[str, str, str]:
+        """Where it is remembered: by the agent itself, about the world by all agents, and in each of its chats.
 
         Beside an agent that has a folder of its own; one file among others has its memory in the workspace.
         """
@@ -161,7 +164,7 @@ class Hosts:
         else:
             own = config.workspace / "agents" / name / "memory"
         world = config.world_dir or shared / "world"
-        return {"memory_dir": str(own), "world_dir": str(world), "chats_dir": str(shared / "chats" / name)}
+        return str(own), str(world), str(shared / "chats" / name)
 
     def _box(self, agent: Agent) -> Box:
         """What its commands may touch. Worked out once: looking for repositories takes a while in a large folder."""
@@ -181,7 +184,7 @@ class Hosts:
             agents_dir=str(config.agents_dir),
             config_file=str(config.file) if config.file else None,
             person_home=self.environ.get("HOME", ""),
-            memory_dirs=tuple(self._memories(agent).values()),
+            memory_dirs=self._memories(agent),
             secret_files=(str(config.file),) if config.file and config.secrets else (),
         )
         box = box_of(

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from duragent.agent import Abilities, Agent, Auth, Provider, Source, Startup, Trust
 from duragent.core import resolve
 from duragent.errors import NotAllowed
 from duragent.sandbox import Box
 from duragent.sandbox.boxes import Places, box_of, demands
-from duragent.sandbox.environment import PROVIDER_KEYS
+from duragent.sandbox.environment import PROVIDER_KEYS, looks_secret
 
 ENVIRON = {
     "PATH": "/usr/bin:relative:/bin",
@@ -22,6 +23,7 @@ ENVIRON = {
     "USER": "p",
     "OPENAI_API_KEY": "key",
     "MY_KEY": "mine",
+    "CITY": "Berlin",
     "WEATHER_TOKEN": "weather",
     "LD_PRELOAD": "/evil.so",
     "SSH_AUTH_SOCK": "/run/agent",
@@ -56,7 +58,8 @@ class Here:
         return Agent(name="a", source=Source(path=str(self.home), files=("agent.yaml",)), **more)
 
     def veiled(self) -> tuple[str, ...]:
-        return tuple(str(each) for each in (self.home / "memory", self.state / "memory", self.state / "sessions"))
+        names = ("", "sessions", "agents", "memory", "skills/quarantine", "agents/a/memory")
+        return tuple(os.path.normpath(self.state / name) for name in names)
 
 
 @pytest.fixture
@@ -204,9 +207,11 @@ def test_what_steers_the_agent_is_protected_when_it_lies_where_it_works(tmp_path
             *(f"{place}/{name}" for place in (".git", ".git/modules/m", "lib/one/.git") for name in git),
         )
     )
-    assert (box.writable, box.hidden) == (
+    names = ("", "sessions", "agents", "memory", "skills/quarantine", "../memory")
+    assert (box.readable, box.writable, box.hidden) == (
+        (str(tmp_path), str(state / "tools")),
         (str(tmp_path),),
-        (str(tmp_path / "memory"), str(state / "memory"), str(state / "sessions")),
+        tuple(os.path.normpath(state / name) for name in names),
     )
 
 
@@ -221,14 +226,85 @@ def test_a_folder_inside_the_workspace_stays_writable(here: Here) -> None:
     assert [path for path in box.protected if not path.startswith(str(work))] == []
 
 
-def test_a_variable_that_the_agent_names_is_handed_on_unless_it_is_a_provider_s_key(here: Here) -> None:
-    startup = Startup(env=("WEATHER_TOKEN", "OPENAI_API_KEY", "MY_KEY", "LD_PRELOAD", "PATH", "DURAGENT_DEBUG", "GONE"))
+def test_where_commands_work_in_the_workspace_itself_what_is_kept_in_it_is_hidden_and_protected(here: Here) -> None:
+    box = box_of(here.agent(), replace(here.places, workdir=str(here.state)), environ={})
+    kept = ("agents", "chat_history", "memory", "notifications.jsonl", "policies", "processes", "schedules", "sessions")
+    kept = (*kept, "artifacts", "skills.lock")
+    named = (*kept, "skills/quarantine", "agents/a/memory")
+    assert box.hidden == tuple(str(here.state / name) for name in named)
+    assert {str(here.state / name) for name in (*kept, "tools", "skills")} <= set(box.protected)
+
+
+def test_one_file_among_those_of_other_agents_is_all_of_that_folder_that_is_shown(here: Here) -> None:
+    agents = here.state / "agents"
+    (agents / "b.agent.md").write_text("")
+    agent = Agent(name="b", source=Source(path=str(agents / "b.agent.md"), files=("b.agent.md", "../../person/.ssh")))
+    box = box_of(agent, replace(here.places, home=str(agents)), environ={})
+    assert (box.readable, str(agents) in box.hidden) == ((str(agents / "b.agent.md"),), True)
+
+
+def test_other_agents_memory_is_hidden_where_commands_work_in_the_folder_of_the_agents(here: Here) -> None:
+    agents = here.state / "agents"
+    (agents / "b/memory").mkdir(parents=True)
+    box = box_of(here.agent(), replace(here.places, workdir=str(agents)), environ={})
+    assert (str(agents / "b/memory") in box.hidden, str(agents) in box.hidden) == (True, False)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_memory_is_protected_wherever_it_is_and_tokens_are_hidden_even_with_the_whole_disk(
+    here: Here, whole: bool
+) -> None:
+    memory, file = str(here.work / "notes/memory"), str(here.work / "duragent.yaml")
+    places = replace(here.places, memory_dirs=(memory,), secret_files=(file,), config_file=file)
+    agent = here.agent(trust=Trust("full", "allowed", "full")) if whole else here.agent()
+    box = box_of(agent, places, environ={})
+    assert {memory, file} <= set(box.protected)
+    assert (memory in box.hidden, file in box.hidden) == (not whole, True)
+
+
+@pytest.mark.parametrize("scope", ["notes/memory", "notes/memory/today", "duragent.yaml"])
+def test_a_scope_does_not_lead_into_what_is_remembered_or_kept_secret(here: Here, scope: str) -> None:
+    places = replace(
+        here.places, memory_dirs=(str(here.work / "notes/memory"),), secret_files=(str(here.work / "duragent.yaml"),)
+    )
+    agent = here.agent(trust=Trust(filesystem="scoped", scope=(scope,)))
+    with pytest.raises(NotAllowed, match="the agent is steered from there"):
+        box_of(agent, places, environ={})
+
+
+NAMED = ("CITY", "WEATHER_TOKEN", "OPENAI_API_KEY", "MY_KEY", "LD_PRELOAD", "PATH", "DURAGENT_DEBUG", "GONE")
+
+
+@pytest.mark.parametrize(
+    ("granted", "expected"),
+    [
+        ((), {"CITY": "Berlin"}),
+        (("WEATHER_TOKEN", "SSH_AUTH_SOCK"), {"CITY": "Berlin", "WEATHER_TOKEN": "weather"}),
+        (NAMED, {"CITY": "Berlin", "WEATHER_TOKEN": "weather"}),
+    ],
+)
+def test_a_variable_that_the_agent_names_is_handed_on_and_a_key_only_where_the_owner_grants_it(
+    here: Here, granted: tuple[str, ...], expected: dict[str, str]
+) -> None:
     auth = Auth(providers={"openai": Provider(key_from="env.MY_KEY")})
-    assert here.box(here.agent(startup=startup, auth=auth)).environment == {**OWN, "WEATHER_TOKEN": "weather"}
+    agent = here.agent(startup=Startup(env=NAMED), auth=auth)
+    assert here.box(agent, granted=granted).environment == {**OWN, **expected}
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        *((name, True) for name in ("GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "X_API_KEY", "db_password", "TOKEN")),
+        *((name, True) for name in ("GOOGLE_APPLICATION_CREDENTIALS", "NPM_AUTH", "CREDENTIAL_FILE", "PGPASSWORD")),
+        *((name, False) for name in ("CITY", "TOKENIZERS_PARALLELISM", "KEYBOARD", "EDITOR", "AUTHOR")),
+    ],
+)
+def test_a_name_tells_whether_a_variable_is_probably_a_key(name: str, secret: bool) -> None:
+    assert looks_secret(name) is secret
 
 
 def test_without_the_ability_env_nothing_is_handed_on(here: Here) -> None:
-    startup, abilities = Startup(env=("WEATHER_TOKEN",)), Abilities(allow=("sh", "fs"))
+    startup, abilities = Startup(env=("CITY",)), Abilities(allow=("sh", "fs"))
     assert here.box(here.agent(startup=startup, abilities=abilities)).environment == OWN
 
 

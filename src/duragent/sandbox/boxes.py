@@ -230,7 +230,7 @@ def _protected(agent: Agent, places: Places, workdir: str, writable: tuple[str, 
 def _steering(agent: Agent, places: Places, workdir: str) -> Iterator[str]:
     home = os.path.realpath(places.home)
     workspace = os.path.realpath(places.workspace)
-    programs = (os.path.join(workspace, name) for name in ("tools", "skills"))
+    programs = [os.path.join(workspace, name) for name in ("tools", "skills")] if workspace == workdir else []
     for folder in map(os.path.realpath, (*_kept(places), *_state(workspace, workdir), *programs)):
         if not within(workdir, folder):
             yield folder
