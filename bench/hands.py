@@ -29,10 +29,13 @@ RULES = PolicyTier(
     deny=("bash:rm *", "bash:*curl*", "bash:sudo *", "bash:git push*"),
 )
 LINES = {
-    "judging `git status`": "git status",
-    "judging a typical line": "git log --oneline -20 | grep -i 'fix' | head -5 && ls -la src",
-    "judging a line with $( ), redirections and quotes": 'cat "$(git log -1 --format=%H).txt" 2>/dev/null | wc -l > out.txt',
+    "judging `git status`": "git status src{n}",
+    "judging a typical line": "git log --oneline -{n} | grep -i 'fix{n}' | head -{n} && ls -la src{n}",
+    "judging a line with $( ), redirections and quotes": (
+        'cat "$(git log -{n} --format=%H).txt{n}" 2>/dev/null | wc -l a{n} > out{n}.txt'
+    ),
 }
+"""The number is in every command, so that nothing can be remembered from the line before."""
 
 
 def policy(quick: bool) -> Iterator[Row]:
@@ -42,7 +45,7 @@ def policy(quick: bool) -> Iterator[Row]:
     judge.verdict(spec, ToolCall("c", "bash", {"command": "true"}))  # the grammar is loaded once
     rounds = 300 if quick else 3000
     for title, line in LINES.items():
-        calls = [ToolCall("c", "bash", {"command": f"{line} # {n}"}) for n in range(rounds)]
+        calls = [ToolCall("c", "bash", {"command": line.replace("{n}", str(n))}) for n in range(rounds)]
         micros = _micros(lambda call: judge.verdict(spec, call), calls)
         yield Row(title, f"{micros:.0f} µs", "", "", "<= 100 µs", micros <= 100, micros / 100)
     plain = ToolSpec("note", kind="function", unruled="allow")

@@ -63,8 +63,8 @@ def words(line: str) -> list[tuple[str, ...]]:
         ("timeout -k 1 5 a", [("timeout", "-k", "1", "5", "a"), ("a",)]),
         ("nice -n 5 nohup a", [("nice", "-n", "5", "nohup", "a"), ("nohup", "a"), ("a",)]),
         ("xargs -n 1 a b", [("xargs", "-n", "1", "a", "b"), ("a", "b", SPLIT)]),
-        ("find . -exec a {} x{} + -exec b \\;", [
-            ("find", ".", "-exec", "a", "{}", "x{}", "+", "-exec", "b", ";"), ("a", UNKNOWN, f"x{UNKNOWN}"), ("b",)]),
+        ("find . -exec a x{} {} + -exec b \\;", [
+            ("find", ".", "-exec", "a", "x{}", "{}", "+", "-exec", "b", ";"), ("a", f"x{UNKNOWN}", UNKNOWN), ("b",)]),
         ("eval 'a b'", [("eval", "a b"), ("a", "b")]),
         ("sudo -u me a", [("sudo", "-u", "me", "a"), ("a",)]),
         ("su -c 'a' me", [("su", "-c", "a", "me"), ("a",)]),

@@ -228,8 +228,8 @@ def test_a_folder_inside_the_workspace_stays_writable(here: Here) -> None:
 
 def test_where_commands_work_in_the_workspace_itself_what_is_kept_in_it_is_hidden_and_protected(here: Here) -> None:
     box = box_of(here.agent(), replace(here.places, workdir=str(here.state)), environ={})
-    kept = ("agents", "chat_history", "memory", "notifications.jsonl", "policies", "processes", "schedules", "sessions")
-    kept = (*kept, "artifacts", "skills.lock")
+    files = ("chat_history", "memory", "notifications.jsonl", "policies", "processes", "schedules", "sessions")
+    kept = ("agents", *files, "artifacts", "skills.lock")
     named = (*kept, "skills/quarantine", "agents/a/memory")
     assert box.hidden == tuple(str(here.state / name) for name in named)
     assert {str(here.state / name) for name in (*kept, "tools", "skills")} <= set(box.protected)

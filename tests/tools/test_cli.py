@@ -50,6 +50,10 @@ def test_arguments_and_an_object_together_are_refused(tmp_path: Path) -> None:
     )
 
 
+def test_an_empty_list_of_arguments_does_not_stand_in_the_way_of_an_object(tmp_path: Path) -> None:
+    assert call(tmp_path, 'cat; echo "$#"', args=[], input={"n": 1}) == ToolAnswer(True, '{"n":1}\n0\n')
+
+
 def test_a_large_object_arrives_whole(tmp_path: Path) -> None:
     assert call(tmp_path, "wc -c", input={"text": "x" * 1_000_000}) == ToolAnswer(True, "1000012\n")
 

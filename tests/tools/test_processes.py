@@ -24,7 +24,8 @@ from duragent.tools.jobs import Job, Jobs, Runner, Status
 from tests.tools.running import BASICS, SCENE, Door, asked, hosted, place
 
 TMUX = pytest.mark.skipif(
-    terminals.find_tmux() is None, reason="NOT PROVEN: interactive processes (tmux is not installed)"
+    not terminals.find_drawing((), os.get_exec_path()).tmux,
+    reason="NOT PROVEN: interactive processes (tmux is not installed)",
 )
 OTHER = Scene(session_id="session_b")
 
@@ -429,13 +430,15 @@ def test_a_process_without_a_terminal_has_no_screen_and_no_keys(tmp_path: Path) 
 def test_without_tmux_an_interactive_process_is_refused_and_not_run_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attending, "find_tmux", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
 
     async def work(tool: Tool, host: Host, door: Door) -> ToolAnswer:
         return await asked(tool, action="spawn", command="touch ran", interactive=True)
 
     assert run(tmp_path, work) == ToolAnswer(
-        False, "tmux is not installed, and an interactive process needs it. Spawn it without interactive."
+        False,
+        "An interactive process needs a terminal: no tmux is installed that can be used outside the sandbox. "
+        "Spawn it without interactive.",
     )
     assert os.listdir(tmp_path / "work") == []
 
@@ -809,7 +812,7 @@ asyncio.run(main())
 
 
 def test_a_runtime_that_is_killed_leaves_neither_processes_nor_terminals_behind(tmp_path: Path) -> None:
-    kinds = "tmux" if terminals.find_tmux() else "plain"
+    kinds = "tmux" if terminals.find_drawing((), os.get_exec_path()).tmux else "plain"
     root = Path(__file__).parents[2]
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path), kinds], stdout=subprocess.PIPE, cwd=root

@@ -126,6 +126,10 @@ WHEN = "give exactly one of at, every_seconds, cron, not"
             "there is no timezone '../../etc/passwd'; write a name such as Europe/Berlin.",
         ),
         ({"timezone": "Mars/Base"}, "there is no timezone 'Mars/Base'; write a name such as Europe/Berlin."),
+        (
+            {"cron": "", "at": "2026-02-19T09:30", "timezone": "Europe/Berlin"},
+            "timezone is for cron alone; a time for `at` has its offset in it, like 2026-03-01T09:30:00+01:00.",
+        ),
     ],
 )
 def test_what_cannot_be_scheduled_says_why_and_leaves_no_file(
@@ -133,6 +137,21 @@ def test_what_cannot_be_scheduled_says_why_and_leaves_no_file(
 ) -> None:
     assert ask(tool, TERMINAL, **{**DAILY, **arguments}) == ToolAnswer(False, f"Nothing was scheduled: {said}")
     assert files(tmp_path) == {}
+
+
+def test_all_that_is_wrong_is_said_at_once(tool: Tool, tmp_path: Path) -> None:
+    answer = ask(
+        tool, action="create", cron="* * *", at="tomorrow", timezone="Mars/Base", message="x", task="y", max_retries=3
+    )
+    assert answer.content.split("\n- ") == [
+        "Nothing was scheduled:",
+        f"{WHEN} at and cron.",
+        "'tomorrow' is no time. Write it like 2026-03-01T09:30:00+01:00.",
+        "there is no timezone 'Mars/Base'; write a name such as Europe/Berlin.",
+        "cron has 3 fields; write minute hour day month weekday, e.g. 0 9 * * MON-FRI.",
+        "give exactly one of message, task, not both.",
+    ]
+    assert (answer.success, files(tmp_path)) == (False, {})
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,23 @@ def test_a_line_that_takes_too_long_is_ended_with_everything_it_started(tmp_path
     assert not Path(f"/proc/{(tmp_path / 'work' / 'pid').read_text().strip()}").exists()
 
 
+@pytest.mark.parametrize(("owner", "usual", "most"), [(5, 5, 600), (120, 120, 600), (3_600, 3_600, 3_600)])
+def test_the_owners_limit_is_what_a_line_has_unless_the_call_says_otherwise(
+    owner: int, usual: int, most: int, tmp_path: Path
+) -> None:
+    spec = shell.make(place(tmp_path, None, limits=Limits(seconds=float(owner)))).spec
+    timed = spec.parameters["properties"]["timeout_seconds"]
+    assert (timed["default"], timed["minimum"], timed["maximum"]) == (usual, 1, most)
+    assert f"({usual} unless you say otherwise, {most} at most)" in spec.description
+
+
+def test_a_line_that_takes_longer_than_the_owner_gave_is_ended(tmp_path: Path) -> None:
+    answer = call(tmp_path, "echo begun; exec sleep 300", limits=Limits(seconds=0.3))
+    assert answer == ToolAnswer(
+        False, "begun\n[The command took longer than 0.3 s and was ended with everything it had started]"
+    )
+
+
 def test_a_cancelled_call_leaves_nothing_behind(tmp_path: Path) -> None:
     async def cut_off() -> int:
         async with hosted(tmp_path) as host:

@@ -385,6 +385,13 @@ def test_a_script_that_hangs_is_ended(home: Path) -> None:
     assert answer == ToolAnswer(False, expected)
 
 
+def test_a_script_has_as_long_as_the_owner_gave(home: Path) -> None:
+    script(home, "#!/bin/sh\n")
+    watched = Watched()
+    call(host(home, sandbox=watched, box=box(home, seconds=3_600)), action="run", name="tasks", script="go.sh")
+    assert [each.limits.seconds for each in watched.boxes] == [3_600]
+
+
 def test_a_script_that_floods_is_cut(home: Path) -> None:
     script(
         home,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trustme
 
-from duragent.agent import Agent, Trust
+from duragent.agent import Abilities, Agent, Trust
 from duragent.core.events import ToolAnswer
 from duragent.sandbox import Box
 from duragent.tools import NOWHERE, pages
@@ -517,6 +517,17 @@ def test_an_agent_whose_trust_says_none_reaches_nothing() -> None:
     assert site.asked == []
 
 
+@pytest.mark.parametrize(
+    "agent",
+    [Agent(name="a", trust=Trust(network="allowed")), Agent(name="a", abilities=Abilities(allow=("network",)))],
+)
+def test_an_agent_whose_owner_says_none_hears_that_it_was_the_owner(agent: Agent) -> None:
+    result, site = at_site(page("x"), box=Box("/", network="none"), agent=agent)
+    said = "This agent may not use the network: its owner's settings say `sandbox.network: none`."
+    assert result == ToolAnswer(False, said)
+    assert site.asked == []
+
+
 def secure(
     answers: dict[str, str | Answer], trusted: bool = True, url_host: str = "site.test"
 ) -> tuple[ToolAnswer, Site]:
@@ -657,7 +668,7 @@ def test_another_action_is_refused(action: object) -> None:
 @pytest.mark.parametrize(("action", "stray"), [("search", "url"), ("fetch", "query")])
 def test_what_a_rule_was_shown_is_what_is_used(action: str, stray: str) -> None:
     result = asyncio.run(call({"action": action, "url": "http://site.test/", "query": "q"}))
-    assert result == ToolAnswer(False, f"`{stray}` does not belong to {action}. Leave it out.")
+    assert result == ToolAnswer(False, f"For {action}, `{stray}` means nothing; leave it out.")
 
 
 def test_the_tool_tells_what_it_is() -> None:

@@ -7,7 +7,7 @@ verdict is, the exit code is 0; 1 means that the agent or a policy file cannot b
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -25,6 +25,7 @@ from duragent.errors import DuragentError, InvalidAgent
 from duragent.hosting import workdir_of
 from duragent.policyfiles import read_tier, with_policies
 from duragent.store.files import FileStore
+from duragent.tools.cli import discover
 
 _COLOURS = {"allow": "green", "ask": "yellow", "deny": "red"}
 _SUBJECTS = (
@@ -83,11 +84,11 @@ def policy_test_command(agent: str, subject: str, form: str) -> None:
     spec, call = parse_subject(subject)
     verdict = Judge(found, workdir=workdir_of(config, found, os.environ)).verdict(spec, call)
     if form == "json":
-        file, line = _place(found, verdict.origin)
+        file, line = _place(verdict.origin)
         echo_json({"verdict": verdict.verdict, "rule": verdict.rule, "file": file, "line": line})
         return
     said = click.style(verdict.verdict, fg=_COLOURS[verdict.verdict], bold=True)
-    say(f"{said}  {clean(verdict.rule)}{_where(found, verdict.origin)}")
+    say(f"{said}  {clean(verdict.rule)}{_where(verdict.origin)}")
     if verdict.why:
         say(f"      {clean(verdict.why)}")
 
@@ -110,20 +111,21 @@ def policy_replay_command(agent: str, file: str, form: str) -> None:
     then = _with_tier(now, Path(os.path.abspath(existing(file))))
     workdir = workdir_of(config, now, os.environ)
     judges = Judge(now, workdir=workdir), Judge(then, workdir=workdir)
+    shared = discover(str(config.workspace / "tools"))
     calls, changes = 0, list[Change]()
     for session_id, seq, call in _past_calls(FileStore(config.sessions_dir), now.name):
         calls += 1
-        spec = spec_of(now, call.tool_name)
+        spec = spec_of(now, call.tool_name, shared)
         before, after = (judge.verdict(spec, call) for judge in judges)
         if before.verdict != after.verdict:
             changes.append(Change(session_id, seq, call.call_id, command(spec, call), before, after))
     if form == "json":
-        echo_json({"calls": calls, "changes": [_as_json(then, change) for change in changes]})
+        echo_json({"calls": calls, "changes": [_as_json(change) for change in changes]})
         return
     for change in changes:
         verdicts = f"{change.before.verdict} → {click.style(change.after.verdict, fg=_COLOURS[change.after.verdict])}"
         say(f"{clean(change.session_id)}  {change.seq}  {verdicts}  {clean(change.command)}")
-        say(f"    {clean(change.after.rule)}{_where(then, change.after.origin)}")
+        say(f"    {clean(change.after.rule)}{_where(change.after.origin)}")
     say(f"{count(len(changes), 'verdict')} of {count(calls, 'call')} would change.")
 
 
@@ -179,11 +181,11 @@ def _split(said: str) -> list[str]:
         raise click.UsageError(f"the arguments {said!r} cannot be read: {error}.") from None
 
 
-def spec_of(agent: Agent, name: str) -> ToolSpec:
-    """What a tool that a log names is, as far as rules can speak of it."""
+def spec_of(agent: Agent, name: str, shared: Sequence[DiscoveredTool] = ()) -> ToolSpec:
+    """What a tool that a log names is, as far as rules can speak of it. `shared` are programs of the workspace."""
     if name in BUILTINS:
         return BUILTINS[name]
-    for tool in agent.tools:
+    for tool in (*agent.tools, *shared):
         if isinstance(tool, CliTool | DiscoveredTool) and tool.name == name:
             return ToolSpec(name, kind="cli", needs=("tool",))
         if isinstance(tool, ScriptTool) and tool.name == name:
@@ -222,8 +224,8 @@ def _calls(store: FileStore, session_id: str) -> Iterator[tuple[str, int, ev.Too
                 yield session_id, entry.seq, ev.ToolCall(call_id, name, arguments)
 
 
-def _as_json(agent: Agent, change: Change) -> dict[str, object]:
-    file, line = _place(agent, change.after.origin)
+def _as_json(change: Change) -> dict[str, object]:
+    file, line = _place(change.after.origin)
     return {
         "session_id": change.session_id,
         "seq": change.seq,
@@ -237,15 +239,11 @@ def _as_json(agent: Agent, change: Change) -> dict[str, object]:
     }
 
 
-def _place(agent: Agent, origin: Origin | None) -> tuple[str | None, int | None]:
-    """Where a rule stands: a path that can be opened from here, and the line."""
-    if origin is None:
-        return None, None
-    source = agent.source.path
-    home = source if os.path.isdir(source) else os.path.dirname(source)
-    return os.path.join(home, origin.file), origin.line
+def _place(origin: Origin | None) -> tuple[str | None, int | None]:
+    """Where a rule stands: a path that can be opened from anywhere, and the line. Origins are as seen from here."""
+    return (None, None) if origin is None else (os.path.abspath(origin.file), origin.line)
 
 
-def _where(agent: Agent, origin: Origin | None) -> str:
-    file, line = _place(agent, origin)
+def _where(origin: Origin | None) -> str:
+    file, line = _place(origin)
     return f"  ({clean(shown(file))}:{line})" if file else ""

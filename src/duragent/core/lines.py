@@ -7,11 +7,12 @@ lines into these values, `programs.py` knows which words make a program run some
 
 import posixpath
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
 
 from msgspec import Struct
 
+from duragent.core import git
 from duragent.core.patterns import Rule
 from duragent.core.programs import NOWHERE, protected, risky
 
@@ -20,6 +21,7 @@ _MARKED = re.compile("[\x00\x01]")
 _NEEDS_QUOTES = re.compile(r"[\s'\"\\]")
 _SYSTEM = ("/bin/", "/usr/bin/")
 _REMEMBERED = 256
+_MOST_ENDS = 200
 _FREE = frozenset((":", "true", "false"))
 _HARMLESS_TARGETS = frozenset(("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin"))
 
@@ -152,8 +154,15 @@ def obstacle(rules: Iterable[Rule], command: Simple) -> str:
 
 def _fits(rule: Rule, command: Simple, texts: tuple[str, ...]) -> bool:
     if any(map(rule.matches, texts)):
-        return True
-    return rule.quotes and bool(command.source) and rule.matches(command.source)
+        return rule.literal is not None or _writes_folder(rule, command)
+    return rule.quotes and bool(command.source) and rule.matches(command.source) and _writes_folder(rule, command)
+
+
+def _writes_folder(rule: Rule, command: Simple) -> bool:
+    """Whether the folder of a program is no star's doing: `ls*` is `lsof` too, but not a program in `lsd/`."""
+    program = command.program
+    folder = program[: program.rfind("/") + 1]
+    return folder in ("", *_SYSTEM) or program in rule.words or rule.pieces[0].startswith(folder)
 
 
 def _texts(command: Simple) -> tuple[str, ...]:
@@ -174,7 +183,7 @@ def _names(rule: Rule, name: str) -> bool:
 def denied_texts(command: Simple, quotes: bool) -> set[str]:
     """All the ways in which a rule may have meant this command; also with quotes, where a rule has some."""
     words, before = command.words, command.assignments
-    if not before and not quotes and "/" not in command.program:
+    if not before and not quotes and "/" not in command.program and not any(word[-3:] == "git" for word in words):
         return {" ".join(words)}
     found: set[str] = set()
     for program in {command.program, posixpath.basename(command.program)}:
@@ -184,7 +193,19 @@ def denied_texts(command: Simple, quotes: bool) -> set[str]:
             found.add(" ".join(map(quote, named)))
         if before:
             found.add(" ".join((*before, *named)))
+    for at, word in enumerate(words):
+        if posixpath.basename(word) == "git":
+            found.add(" ".join(git.stripped(("git", *words[at + 1 :]))))
     return found
+
+
+def denied_ends(command: Simple) -> Iterator[str]:
+    """What follows the first word, the second and so on: many programs run the program that their arguments name."""
+    words = command.words
+    for at in range(1, min(len(words), _MOST_ENDS)):
+        yield " ".join(words[at:])
+        if "/" in words[at]:
+            yield " ".join((posixpath.basename(words[at]), *words[at + 1 :]))
 
 
 def refused(redirect: Redirect, workdir: str, moves: bool) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Collection
 from msgspec import Struct
 
 from duragent.agent import Abilities, Agent, Skill, Trust
-from duragent.core.lines import Line, covering, is_free, readable
+from duragent.core.lines import Line, Simple, covering, is_free, readable, refused
 from duragent.core.patterns import Rule, compile_rule, escape
+from duragent.core.programs import risky
 
 _ENTRY = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.DOTALL)
 _ALWAYS = ("skill", "tool_help")
@@ -49,20 +50,22 @@ def barred_by_trust(trust: Trust, kind: str, needs: Collection[str]) -> Barred |
     return None
 
 
-def barred_by_abilities(abilities: Abilities, needs: Collection[str], line: Line | None) -> Barred | None:
+def barred_by_abilities(
+    abilities: Abilities, needs: Collection[str], line: Line | None, workdir: str = ""
+) -> Barred | None:
     for need in sorted(needs):
         if need in abilities.deny:
             return Barred(f"abilities: deny {need}", "abilities.deny")
         granted = "*" in abilities.allow or need in abilities.allow
         if need == "sh":
-            if (found := _barred_programs(abilities, line, granted)) is not None:
+            if (found := _barred_programs(abilities, line, granted, workdir)) is not None:
                 return found
         elif not granted:
             return Barred(f"abilities: no {need}", "abilities.allow")
     return None
 
 
-def _barred_programs(abilities: Abilities, line: Line | None, granted: bool) -> Barred | None:
+def _barred_programs(abilities: Abilities, line: Line | None, granted: bool, workdir: str) -> Barred | None:
     """Single programs: `sh:git` in allow or deny."""
     allowed = {each[3:] for each in abilities.allow if each.startswith("sh:")}
     denied = {each[3:] for each in abilities.deny if each.startswith("sh:")}
@@ -79,10 +82,26 @@ def _barred_programs(abilities: Abilities, line: Line | None, granted: bool) -> 
         if not granted and command.words and not is_free(command) and command.program not in allowed:
             shown = readable(command.program)
             return Barred(f"abilities: no sh:{shown}", "abilities.allow", f"`{shown}` is none of its programs")
-    if line.doubts:
-        why = f"this line cannot be read with certainty: {line.doubts[0]}"
+    why = _way_out(line, workdir)
+    if why:
         return Barred("abilities: single programs only", "abilities.deny" if granted else "abilities.allow", why)
     return None
+
+
+def _way_out(line: Line, workdir: str) -> str:
+    """How a line of single programs may run others: what is not certain, variables, flags, files that decide."""
+    if line.doubts:
+        return f"this line cannot be read with certainty: {line.doubts[0]}"
+    for command in line.commands:
+        if command.names:
+            return f"`{command.names[0]}` is set, which may change what runs"
+        if risks := risky(command.words):
+            return f"`{readable(risks[0])}` in `{_said(command)}` can do more than `{readable(command.program)}` alone"
+    return next(filter(None, (refused(each, workdir, line.moves) for each in line.redirects)), "")
+
+
+def _said(command: Simple) -> str:
+    return readable(command.source or " ".join(command.words))
 
 
 class Narrowed:
@@ -125,8 +144,7 @@ class Narrowed:
             return Barred(bar.rule, why=why)
         for command in line.commands:
             if not is_free(command) and covering(self.lines, command) is None:
-                text = readable(command.source or " ".join(command.words))
-                return Barred(bar.rule, why=f"`{text}` is not among them")
+                return Barred(bar.rule, why=f"`{_said(command)}` is not among them")
         return None
 
 

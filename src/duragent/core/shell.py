@@ -15,6 +15,7 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from duragent.core.lines import SPLIT, UNKNOWN, Line, Simple, readable
+from duragent.core.programs import converses
 from duragent.core.words import EXPANDING, GROUPS, REDIRECTS, Found, Words, span
 from duragent.core.wrappers import NOTHING, RESERVED, inside
 
@@ -31,27 +32,15 @@ _WORDS = EXPANDING | {"word", "number", "string", "raw_string", "ansi_c_string",
 _PLAIN_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+:,./=- "
 _PATTERN = re.compile(rb"[A-Za-z0-9_@%+:,./=*?-]+")
 _SAFE_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+_NOTHING_TO_READ = re.compile(rb"0?< ?/dev/null|[3-9]<[^<].*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMES_THAT_MATTER = frozenset(("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "histchars"))
 _TOKENS = frozenset(
-    (";", "&", "&&", "||", "|", "|&", ";;", ";&", ";;&", "(", ")", "{", "}", "!", "\n", "$(", "`", "<(")
+    (
+        *(";", "&", "&&", "||", "|", "|&", ";;", ";&", ";;&", "(", ")", "{", "}", "!", "\n", "$(", "`", "<(", ">("),
+        *("do", "done", "if", "then", "fi", "elif", "else", "while", "until", "for", "select", "in", "case", "esac"),
+    )
 )
-_TOKENS |= {
-    ">(",
-    "do",
-    "done",
-    "if",
-    "then",
-    "fi",
-    "elif",
-    "else",
-    "while",
-    "until",
-    "for",
-    "select",
-    "in",
-    "case",
-    "esac",
-}
 _SIGNS = frozenset(sign.encode() for sign in _TOKENS - RESERVED)
 _RESERVED = frozenset(word.encode() for word in RESERVED)
 _MOVING = frozenset(("cd", "pushd", "popd"))
@@ -103,7 +92,13 @@ class _Reader(Found):
         self.moves = False
         self.scripts = 0
 
-    def script(self, text: str) -> None:
+    def script(self, text: str, shell: str = "") -> None:
+        """Read a text that a shell of this name reads; without one, the shell that reads all around it."""
+        before, self.foreign = self.foreign, shell == "sh" if shell else self.foreign
+        self.read(text)
+        self.foreign = before
+
+    def read(self, text: str) -> None:
         self.scripts += 1
         if self.scripts > MOST_SCRIPTS:
             self.doubt("it holds too many scripts inside scripts")
@@ -123,6 +118,8 @@ class _Reader(Found):
             self.name(program, command)
         if program in _MOVING:
             self.moves = True
+        if self.fed and converses(command.words):
+            self.doubt(f"`{readable(program)}` takes commands from what it is fed")
         if depth > DEEPEST:
             self.doubt("it is nested too deeply")
             return
@@ -137,7 +134,7 @@ class _Reader(Found):
             if why := _unprintable(text) or ("it has too many parts" if _tangled(text) else ""):
                 self.doubt(why)
             else:
-                self.script(text)
+                self.script(text, found.shell)
 
     def name(self, program: str, command: Simple) -> None:
         """Doubt a name that is not clearly the name of a program."""
@@ -168,14 +165,17 @@ class _Walk(Words):
             reader.depth -= 1
             self.doubt("it is nested too deeply")
             return
-        at, around = start, node.type
+        at, around, fed = start, node.type, reader.fed
         for child in node.children:
             if at < child.start_byte:
                 self.blank(at, child.start_byte)
             at = child.end_byte
             self.part(child, around)
+            if around == "pipeline" and not child.is_named:
+                reader.fed = True  # what follows a pipe
         self.blank(at, end)
         reader.depth -= 1
+        reader.fed = fed
 
     def part(self, node: Node, around: str) -> None:
         kind = node.type
@@ -222,9 +222,14 @@ class _Walk(Words):
 
     def token(self, node: Node) -> None:
         """Signs and reserved words. Bash knows a reserved word only where it stands alone."""
-        if self.data[node.start_byte : node.end_byte] in _SIGNS:
+        sign = self.data[node.start_byte : node.end_byte]
+        if sign in _SIGNS:
+            if sign in (b"|&", b";&", b";;&"):
+                self.reader.bash_only()
             return
         text = self.text(node)
+        if text == "select":
+            self.reader.bash_only()
         if text not in _TOKENS:
             self.doubt("parts of it are not understood")
         elif text in RESERVED and not self.alone(*span(node)):
@@ -257,13 +262,20 @@ class _Walk(Words):
                 body = child
             else:
                 self.doubt("parts of it are not understood")
+        fed = self.reader.fed
+        self.reader.fed = fed or any(map(self.feeds, redirects))
         if body is not None and body.type == "command":
             self.command(body, tuple(redirects))
-            return
-        if body is not None:
+        elif body is not None:
             self.part(body, "redirected_statement")
-        for each in redirects:
+        self.reader.fed = fed
+        for each in redirects if body is None or body.type != "command" else ():
             self.redirect(each)
+
+    def feeds(self, node: Node) -> bool:
+        """Whether a redirection gives a program something to read."""
+        text = self.data[node.start_byte : node.end_byte]
+        return b"<" in text and not _NOTHING_TO_READ.fullmatch(text)
 
     def command(self, node: Node, redirects: tuple[Node, ...]) -> None:
         first, last = node.start_byte, node.end_byte
@@ -274,6 +286,7 @@ class _Walk(Words):
         names: list[str] = []
         assigned: list[str] = []
         inputs: list[str] | None = []
+        fed = self.reader.fed
         at, first = (last, first) if words else (-1, -1)
         for child in redirects if words else (*node.children, *redirects):
             start, kind = child.start_byte, child.type
@@ -284,6 +297,7 @@ class _Walk(Words):
                 words.append(self.word(child))
             elif kind in REDIRECTS:
                 text = self.redirect(child)
+                self.reader.fed = self.reader.fed or self.feeds(child)
                 inputs = None if text is None or inputs is None else [*inputs, *text]
                 continue
             elif kind == "variable_assignment":
@@ -297,7 +311,10 @@ class _Walk(Words):
             first, last = start if first < 0 else first, at
         source = self.data[first:last].decode("utf-8", "replace") if first >= 0 else ""
         found = Simple(tuple(words), tuple(names), tuple(assigned), source)
+        if found.program == "exec" and self.reader.fed and len(words) == 1:
+            self.doubt("all that follows is fed by a redirection")
         self.reader.command(found, tuple(inputs) if inputs else None, 0)
+        self.reader.fed = fed
 
     def plain(self, node: Node, start: int, end: int) -> list[str]:
         """The words of a command without quotes, signs and variables, where the grammar counts as many; else none."""
@@ -350,8 +367,10 @@ class _Walk(Words):
         elif len(children) == 3:
             self.doubt("an assignment is not read with certainty")
             self.unread(children[2])
-        if any(one.end_byte != two.start_byte for one, two in pairwise(children)):
+        if not _NAME.fullmatch(name) or any(one.end_byte != two.start_byte for one, two in pairwise(children)):
             self.doubt("an assignment is not read with certainty")
+        if operator != "=":
+            self.reader.bash_only()
         names.append(name)
         assigned.append(f"{name}{operator}{value}")
 
@@ -383,6 +402,8 @@ class _Walk(Words):
     def test(self, node: Node) -> None:
         """`[ … ]` and `[[ … ]]`: what they expand is read; operators that evaluate names are a doubt."""
         double = self.data.startswith(b"[[", node.start_byte)
+        if double:
+            self.reader.bash_only()
         if not all(self.alone(*span(each)) for each in (node.children[0], node.children[-1])):
             self.doubt("whether it is a test is not certain")
         words: list[str] = []

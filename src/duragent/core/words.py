@@ -46,10 +46,17 @@ class Found:
         self.redirects: list[Redirect] = []
         self.doubts: list[str] = []
         self.depth = 0
+        self.fed = False  # what is read now gets something as its standard input
+        self.foreign = False  # a shell that may not be bash reads it
 
     def doubt(self, why: str) -> None:
         if why not in self.doubts:
             self.doubts.append(why)
+
+    def bash_only(self) -> None:
+        """Doubt what another shell would read in another way."""
+        if self.foreign:
+            self.doubt("it is written for bash, and which shell reads it is not known")
 
 
 class Words:
@@ -144,6 +151,7 @@ class Words:
             out += b"\x00" if out and out[0] > 1 else b"\x01"
             return
         if letter == 0x7B and rest != b"{}" and (b"," in rest or b".." in rest):
+            self.found.bash_only()
             out += b"\x01"
         if letter == 0x7E and out and out[-1] in b"=:":
             out += b"\x00"
@@ -161,6 +169,7 @@ class Words:
         """A dollar sign that the grammar takes for no expansion."""
         following = self.data[at + 1 : at + 2] if at + 1 < end else b""
         if following == b"'" and not quoted:
+            self.found.bash_only()
             close = at + 2
             while close < end and self.data[close] != 0x27:
                 close += 2 if self.data[close] == 0x5C else 1
@@ -204,6 +213,8 @@ class Words:
             return b"\x00"
         if raw.startswith((b"$((", b"<((")) or (raw[:1] == b"`" and b"\\" in raw):
             self.doubt("a substitution is not read with certainty")
+        if kind == "process_substitution":
+            self.found.bash_only()
         self.group(node, node.start_byte, node.end_byte)
         return b"/dev/fd/\x00" if kind == "process_substitution" else mark
 
@@ -282,6 +293,8 @@ class Words:
     def redirected_to(self, numbered: bytes, operator: str, target: str) -> tuple[str, ...] | None:
         """Note where a redirection leads; gives what `redirect` gives."""
         self.found.redirects.append(Redirect(operator, target))
+        if operator[:2] in ("&>", "<<") or len(numbered) > 1 or (operator == ">&" and not target.isdigit()):
+            self.found.bash_only()
         if operator == "<<<" and not numbered:
             return (target,)
         return None if operator.startswith("<") or numbered.strip(b"0") == b"" != numbered else ()
@@ -294,7 +307,9 @@ class Words:
             if child.type in REDIRECTS:
                 self.redirect(child)
             elif child.type in GROUPS or child.type == "command":
+                before, self.found.fed = self.found.fed, True
                 self.part(child, "pipeline")
+                self.found.fed = before
             elif child.is_named and not child.type.startswith("heredoc_"):
                 self.doubt("a here-document is not read with certainty")
                 self.unread(child)

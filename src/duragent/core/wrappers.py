@@ -37,6 +37,9 @@ _NEVER: Mapping[str, str] = {
     "parallel": "what it runs is put together by itself",
     "dirs": "",
 }
+_SHELL_LONG = ("--norc", "--noprofile", "--posix", "--version", "--help", "--verbose", "--login", "--rcfile", "--init-file")
+_SHELL_OPTIONS = ("pipefail", "errexit", "nounset", "noglob", "noclobber", "xtrace", "verbose", "noexec")
+_SHELL_LETTERS = frozenset("abefhmnptuvxBCETcsilr")
 RESERVED = frozenset(
     (
         *("if", "then", "elif", "else", "fi", "do", "done", "case", "esac", "while", "until", "for", "in", "function"),
@@ -46,11 +49,12 @@ RESERVED = frozenset(
 
 
 class Inner(Struct, frozen=True):
-    """What a command starts."""
+    """What a command starts. `shell` is who reads the scripts: bash, some other shell (`sh`), or "" for who reads now."""
 
     commands: tuple[Simple, ...] = ()
     scripts: Words = ()
     doubts: Words = ()
+    shell: str = ""
 
 
 NOTHING = Inner()
@@ -63,6 +67,8 @@ class Wrapper(Struct, frozen=True):
     flags: str = ""  # letters of flags without one
     long: Words = ()  # long flags without a value
     long_valued: Words = ()
+    maybe: str = ""  # letters of flags whose value, if they have one, stands in the same word
+    long_maybe: Words = ()  # the same, after a `=`
     before: int = 0  # arguments before the command
     script: str = ""  # the letter of a flag whose value is a script
     joined: bool = False  # the command is put together to a script again
@@ -72,10 +78,13 @@ class Wrapper(Struct, frozen=True):
     shell: bool = False  # told no command, it starts a shell
 
 
+_TIMEOUT = Wrapper(
+    "ks", "vfp", ("--foreground", "--preserve-status", "--verbose"), ("--kill-after", "--signal"), before=1
+)
 _WRAPPERS: Mapping[str, Wrapper] = {
     "nohup": Wrapper(),
-    "timeout": Wrapper("ks", "v", ("--foreground", "--preserve-status", "--verbose"), ("--kill-after", "--signal"), 1),
-    "gtimeout": Wrapper("ks", "v", ("--foreground", "--preserve-status"), ("--kill-after", "--signal"), 1),
+    "timeout": _TIMEOUT,
+    "gtimeout": _TIMEOUT,
     "nice": Wrapper("n", long_valued=("--adjustment",), numbers=True),
     "ionice": Wrapper("cn", "t", ("--ignore",), ("--class", "--classdata")),
     "stdbuf": Wrapper("ioe", long_valued=("--input", "--output", "--error")),
@@ -87,15 +96,17 @@ _WRAPPERS: Mapping[str, Wrapper] = {
     "xargs": Wrapper(
         "adEILnPs",
         "0prtxo",
-        ("--null", "--no-run-if-empty", "--verbose", "--interactive", "--exit", "--open-tty"),
-        ("--arg-file", "--delimiter", "--max-args", "--max-lines", "--max-procs", "--max-chars", "--replace"),
+        ("--null", "--no-run-if-empty", "--verbose", "--interactive", "--exit", "--open-tty", "--show-limits"),
+        ("--arg-file", "--delimiter", "--max-args", "--max-procs", "--max-chars", "--process-slot-var"),
+        maybe="eil",
+        long_maybe=("--eof", "--replace", "--max-lines"),
         extra=True,
     ),
-    "sudo": Wrapper("ugpCrthTUDR", "nkbEHPSA", ("--non-interactive",), ("--user", "--group")),
-    "doas": Wrapper("uC", "n"),
+    "sudo": Wrapper("ugpCrtTU", "nkbEHPSA", ("--non-interactive",), ("--user", "--group")),
+    "doas": Wrapper("u", "n"),
     "pkexec": Wrapper("", "", (), ("--user",)),
-    "runuser": Wrapper("ug", "", (), ("--user",), script="c", shell=True),
-    "su": Wrapper("sgGw", "lmpP", ("--login",), ("--shell",), before=9, script="c", shell=True),
+    "runuser": Wrapper("ug", "", (), ("--user",), script="c", shell=True, foreign="as somebody else"),
+    "su": Wrapper("gGw", "lmpP", ("--login",), (), before=9, script="c", shell=True),
     "watch": Wrapper("nq", "bcdegtxpw", (), ("--interval",), joined=True),
     "busybox": Wrapper(),
     "toybox": Wrapper(),
@@ -103,10 +114,10 @@ _WRAPPERS: Mapping[str, Wrapper] = {
     "unshare": Wrapper("", "muinpUCrTf", foreign="in other namespaces"),
     "nsenter": Wrapper("tSGrw", "amuinpUCTFZe", foreign="in other namespaces"),
     "ssh": Wrapper("BbcDEeFIiJLlmOopQRSWw", "46AaCfGgKkMNnqsTtVvXxYy", before=1, joined=True),
-    "flock": Wrapper("wE", "xesuno", ("--nonblock", "--exclusive", "--shared"), ("--timeout",), 1, script="c"),
+    "flock": Wrapper("wE", "xesuno", ("--nonblock", "--exclusive", "--shared"), ("--timeout",), before=1, script="c"),
     "script": Wrapper("EtTIOBoml", "aefq", ("--quiet", "--append"), before=9, script="c", shell=True),
-    "strace": Wrapper("abeEIopPsSuUO", "cCdfFhiknqrtTvVwxyYzZ"),
-    "ltrace": Wrapper("aeFlnopsuwxX", "bcCfhiLrStTV"),
+    "strace": Wrapper("abeIopPsSuUO", "cCdfFhiknqrtTvVwxyYzZ"),
+    "ltrace": Wrapper("aelnopsuwxX", "bcCfhiLrStTV"),
     "taskset": Wrapper("", "ac", before=1),
     "chrt": Wrapper("TPD", "bfiord", before=1),
     "prlimit": Wrapper("", "", (), ()),
@@ -132,7 +143,7 @@ def inside(command: Simple, inputs: Words | None) -> Inner:
     if name in SHELLS:
         found = _shell(words, inputs)
         if name in _OTHER_SHELLS and found.scripts:
-            return Inner((), found.scripts, (*found.doubts, f"`{name}` reads some lines in its own way"))
+            return Inner((), found.scripts, (*found.doubts, f"`{name}` reads some lines in its own way"), "sh")
         return found
     special = _SPECIAL.get(name)
     if special is not None:
@@ -145,39 +156,60 @@ def inside(command: Simple, inputs: Words | None) -> Inner:
 
 def _shell(words: Words, inputs: Words | None) -> Inner:
     """A shell: with -c its script, with a file whatever that holds, else what it is fed."""
-    at, stdin = 1, False
-    while at < len(words) and len(words[at]) > 1 and words[at][0] in "-+":
-        word = words[at]
-        if word == "--":
-            at += 1
-            break
-        if word.startswith("--"):
-            at += 2 if word in ("--rcfile", "--init-file") else 1
-            continue
-        if "\x00" in word or SPLIT in word:
-            return Inner(doubts=(f"the flags of `{readable(words[0])}` are only known when it runs",))
-        if "c" in word[1:] and word[0] == "-":
-            at += 1
-            while at < len(words) and len(words[at]) > 1 and words[at][0] in "-+":
-                at += 2 if words[at][-1] in "oO" else 1
-            return _script(words[at]) if at < len(words) else Inner(doubts=("a shell is given no script",))
-        stdin = stdin or "s" in word[1:]
-        at += 2 if word[-1] in "oO" else 1
-    if at < len(words) and not stdin:
+    name = words[0].rpartition("/")[2]
+    at, told, fed, why = _shell_flags(words)
+    if why:
+        return Inner(doubts=(why,))
+    if told:
+        return _script(words[at], name) if at < len(words) else Inner(doubts=("a shell is given no script",))
+    if at < len(words) and not fed:
         if SPLIT in words[at] or UNKNOWN in words[at] or words[at] in ("-", "/dev/stdin", "/dev/fd/0"):
             return Inner(doubts=("a shell runs a script that is only known when it runs",))
         return NOTHING
     if inputs and not any(UNKNOWN in text or SPLIT in text for text in inputs):
-        return Inner(scripts=inputs)
+        return Inner(scripts=inputs, shell=_reader(name))
     if {"--version", "--help"}.intersection(words):
         return NOTHING
     return Inner(doubts=("a shell takes its commands from its input",))
 
 
-def _script(text: str) -> Inner:
+def _shell_flags(words: Words) -> tuple[int, bool, bool, str]:
+    """Where the flags of a shell end, whether they tell it a script or to read its input, and what is in doubt."""
+    at, told, fed = 1, False, False
+    while at < len(words) and words[at] and words[at][0] in "-+\x00\x01":
+        word, letters = words[at], frozenset(words[at][1:])
+        if word == "--":
+            return at + 1, told, fed, ""
+        if UNKNOWN in word or SPLIT in word:
+            if word[0] in "-+" or told:
+                return at, told, fed, f"the flags of `{readable(words[0])}` are only known when it runs"
+            break
+        doubt = f"`{readable(words[0])} {word}` may read its script in another way"
+        if word.startswith("--"):
+            at += 2 if word in ("--rcfile", "--init-file") else 1
+            if word not in _SHELL_LONG:
+                return at, told, fed, doubt
+        elif letters & {"o", "O"}:
+            if word not in ("-o", "+o") or "".join(words[at + 1 : at + 2]) not in _SHELL_OPTIONS:
+                return at, told, fed, doubt
+            at += 2
+        elif not letters <= _SHELL_LETTERS or not letters or (word[0] == "+" and letters & {"c", "s"}):
+            return at, told, fed, doubt
+        else:
+            told, fed = told or "c" in letters, fed or "s" in letters
+            at += 1
+    return at, told, fed, ""
+
+
+def _reader(name: str) -> str:
+    """Which shell reads a script: where it is not bash for certain, what only bash knows is a doubt."""
+    return "bash" if name in ("bash", "rbash") else "sh"
+
+
+def _script(text: str, name: str = "sh") -> Inner:
     if UNKNOWN in text or SPLIT in text:
         return Inner(doubts=("a shell runs a text that is only known when it runs",))
-    return Inner(scripts=(text,))
+    return Inner(scripts=(text,), shell=_reader(name))
 
 
 def _wrapped(name: str, row: Wrapper, words: Words) -> Inner:
@@ -189,36 +221,48 @@ def _wrapped(name: str, row: Wrapper, words: Words) -> Inner:
             break
         step, script = _flag(row, word)
         if script is not None:
-            found = _script(script or (words[at + 1] if at + 1 < len(words) else ""))
-            return Inner(found.commands, found.scripts, (*doubts, *found.doubts))
+            return _told(script or "".join(words[at + 1 : at + 2]), doubts)
         if not step:
             return Inner(doubts=(*doubts, f"`{name} {readable(word)}` may run something else"))
         at += step
-    if row.script:  # its flag may come later
-        for index in range(at, len(words)):
-            step, script = _flag(row, words[index]) if words[index].startswith("-") else (1, None)
-            if script is not None:
-                found = _script(script or (words[index + 1] if index + 1 < len(words) else ""))
-                return Inner(found.commands, found.scripts, (*doubts, *found.doubts))
+    if row.script and (later := _later(name, row, words, at, doubts)) is not None:
+        return later
     rest = words[at + row.before :]
     if SPLIT in "".join(words[at : at + row.before]):
         doubts.append(f"where the command of `{name}` begins is only known when it runs")
     if not rest:
         return Inner(doubts=(*doubts, *((f"`{name}` starts a shell",) if row.shell else ())))
     if row.joined:
-        found = _script(" ".join(rest))
-        return Inner(found.commands, found.scripts, (*doubts, *found.doubts))
+        return _told(" ".join(rest), doubts)
     if row.extra:
         rest = (*_replaced(words[1:at], rest), SPLIT)
     return Inner((Simple(rest),), doubts=tuple(doubts))
 
 
+def _told(script: str, doubts: list[str]) -> Inner:
+    found = _script(script)
+    return Inner((), found.scripts, (*doubts, *found.doubts), found.shell)
+
+
+def _later(name: str, row: Wrapper, words: Words, at: int, doubts: list[str]) -> Inner | None:
+    """A script that is told after other arguments: of `su` anywhere, of `flock` right after its file."""
+    for index in range(at, len(words) if row.before > 1 else min(at + row.before + 1, len(words))):
+        if not words[index].startswith("-") or words[index] in ("-", "--"):
+            continue
+        step, script = _flag(row, words[index])
+        if script is not None:
+            return _told(script or "".join(words[index + 1 : index + 2]), doubts)
+        if not step:
+            return Inner(doubts=(*doubts, f"`{name} {readable(words[index])}` may run something else"))
+    return None
+
+
 def _replaced(flags: Words, rest: Words) -> Words:
     """The command of `xargs -I % …`, in which every % becomes what is read."""
     for at, word in enumerate(flags):
-        if word.startswith(("-I", "-i", "--replace", "-J")):
-            value = word.partition("=")[2] if word.startswith("--") else word[2:]
-            value = value or (flags[at + 1] if word == "-I" and at + 1 < len(flags) else "{}")
+        found = re.match(r"-[0prtxo]*([IiJ])(.*)|--replace=?(.*)", word, re.DOTALL)
+        if found is not None:
+            value = found[2] or found[3] or (flags[at + 1] if found[1] in ("I", "J") and at + 1 < len(flags) else "{}")
             rest = tuple(each.replace(value, UNKNOWN) for each in rest)
     return tuple(each.replace("{}", UNKNOWN).replace("/_", UNKNOWN) for each in rest)
 
@@ -231,7 +275,7 @@ def _flag(row: Wrapper, word: str) -> tuple[int, str | None]:
         name, equals, value = word.partition("=")
         if name == "--command" and row.script:
             return (0, value) if equals else (0, "")
-        if name in row.long:
+        if name in row.long_maybe or (name in row.long and not equals):
             return (1, None)
         return ((1 if equals else 2), None) if name in row.long_valued else (0, None)
     if row.numbers and re.fullmatch(r"-\d+", word):
@@ -241,6 +285,8 @@ def _flag(row: Wrapper, word: str) -> tuple[int, str | None]:
             return (0, word[at:])
         if letter in row.valued:
             return (1 if word[at:] else 2, None)
+        if letter in row.maybe:
+            return (1, None)
         if letter not in row.flags:
             return (0, None)
     return (1, None)
@@ -286,7 +332,9 @@ def _find(words: Words) -> Inner:
         if words[at] not in ("-exec", "-execdir", "-ok", "-okdir"):
             at += 1
             continue
-        end = next((end for end in range(at + 1, len(words)) if words[end] in (";", "+")), len(words))
+        end = next((end for end in range(at + 1, len(words)) if _ends(words, at, end)), len(words))
+        if any(words[each] == "+" and re.search("[\x00\x01]", words[each - 1]) for each in range(at + 2, end)):
+            doubts.append("where the command of `find -exec` ends is only known when it runs")
         given = tuple(UNKNOWN if word == "{}" else word.replace("{}", UNKNOWN) for word in words[at + 1 : end])
         if given:
             commands.append(Simple(given))
@@ -296,9 +344,16 @@ def _find(words: Words) -> Inner:
     return Inner(tuple(commands), doubts=tuple(doubts))
 
 
+def _ends(words: Words, start: int, at: int) -> bool:
+    """Whether a word ends the command of `-exec`: a plus does only after `{}`, and never for `-ok`."""
+    if words[at] == "+":
+        return words[at - 1] == "{}" and words[start].startswith("-exec") and at - 1 > start
+    return words[at] == ";"
+
+
 def _eval(words: Words) -> Inner:
     rest = words[2:] if words[1:2] == ("--",) else words[1:]
-    return _script(" ".join(rest)) if rest else NOTHING
+    return Inner((), (found := _script(" ".join(rest))).scripts, found.doubts) if rest else NOTHING
 
 
 def _command(words: Words) -> Inner:

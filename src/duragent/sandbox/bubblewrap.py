@@ -16,13 +16,14 @@ from duragent.core.addresses import is_public
 from duragent.sandbox import Box, Ending
 from duragent.sandbox.keeper import Order, rlimits
 from duragent.sandbox.placeholders import Placeholders, is_leftover
-from duragent.sandbox.places import check, homes, nearest, resolver, secrets
+from duragent.sandbox.places import check, homes, nearest, resolver, secrets, within
 from duragent.sandbox.proxy import Lookup, Proxy, lookup
 from duragent.sandbox.running import PRIVATE_HOME, PRIVATE_TMP, Prepared, Runner
 from duragent.sandbox.seccomp import build
 
 Kind = Literal["hide", "fill", "look", "write"]
 _ARGUMENTS, _FILTER, _STATUS = 3, 4, 5  # the numbers of our files in bwrap
+_SPREAD = 12  # each costs a mount
 _LAYERS = 2  # bwrap outside, bwrap as the first process inside
 _ALWAYS = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
@@ -217,11 +218,31 @@ def _foresee(box: Box, marks: dict[str, Kind], holders: Placeholders) -> None:
     for path in filter(_is_missing, map(os.path.realpath, box.hidden)):
         root = nearest(path, marks.keys() - {path})
         kind = marks.get(root, ground)
+        if kind == "look" and os.path.dirname(path) == root and not within(box.cwd, root) and _spread(root, marks):
+            continue
         if kind in ("look", "write"):
             for top in holders.make([path]):
                 marks[top] = "hide"
                 if kind == "write":
                     _pin(top, root or "/", marks)
+
+
+def _spread(root: str, marks: dict[str, Kind]) -> bool:
+    """Show what is in a folder instead of the folder; False where that is too much, or a link would be followed.
+
+    Nothing has to stand in then: an agent's own folder stays as it is, and is not read again after each command.
+    """
+    try:
+        with os.scandir(root) as found:
+            entries = list(found)
+    except OSError:
+        return False
+    if len(entries) > _SPREAD or any(entry.is_symlink() for entry in entries):
+        return False
+    marks[root] = "hide"
+    for entry in entries:
+        marks.setdefault(entry.path, "look")
+    return True
 
 
 def _pin(path: str, root: str, marks: dict[str, Kind]) -> None:

@@ -32,6 +32,7 @@ TICK_MS, LONGEST_TICK_MS = 50, 500  # how often a command's processes are counte
 PATIENCE_SECONDS = 10.0  # for a process that does not even die of SIGKILL
 
 _PDEATHSIG, _SECCOMP, _CAPBSET_DROP, _SUBREAPER, _NO_NEW_PRIVS, _CAP_AMBIENT = 1, 22, 24, 36, 38, 47
+_ROUND_MS = 5
 _PID = struct.Struct("=i")
 _HIGH = 100  # file numbers from here on are in nobody's way
 _RESTRICT_SELF = 446
@@ -132,20 +133,28 @@ def _stand_by(door: socket.socket, taker: int) -> None:
         _become(far, reporter, warden)
     for file in (far.detach(), low, reporter):
         os.close(file)
+    _rehearse()
     body, files = _receive(door)
     if body:
-        os.write(taker, _PID.pack(warden))
+        with near, contextlib.suppress(OSError):  # it was killed: so it will be told
+            send(near, body, files[1:])
+        os.write(taker, _PID.pack(warden))  # after the command has begun: the next pair is in nobody's way
         door.close()
-        _guard(body, files, command, near, report)
+        _guard(json.loads(body), files, command, report)
 
 
-def _guard(body: bytes, files: list[int], command: int, near: socket.socket, report: int) -> NoReturn:
-    """Let the command start, watch it, end what it leaves behind, say how it ended."""
-    alone, order = False, json.loads(body)
+def _rehearse() -> None:
+    """Touch what is needed to begin: its pages are copied now, and not while somebody waits for a command."""
+    json.loads('{"argv": ["", ""], "environment": {}, "limits": {"CORE": 0}, "processes": 1}')
+    os.listdir("/proc/self/fd")
+    resource.getrlimit(resource.RLIMIT_CORE)
+
+
+def _guard(order: dict[str, Any], files: list[int], command: int, report: int) -> NoReturn:
+    """Watch the command, end what it leaves behind, say how it ended."""
+    alone = False
     try:
         control = socket.socket(fileno=files[0])
-        with near:
-            send(near, body, files[1:])
         for file in files[1:]:
             os.close(file)
         fault = os.read(report, 4096)
@@ -225,13 +234,18 @@ def _watch(control: socket.socket, command: int, order: dict[str, Any]) -> tuple
         if not ready:
             count = sum(1 for _ in below(os.getpid()))
             why = "processes" if count > most + skipped else ""
-            tick, known = min(longest, TICK_MS if count > known else 2 * tick), count
+            tick, known = min(longest, next_tick(tick, known, count)), count
     _sweep(ended)
     status = ended.get(command, signal.SIGKILL)
     if why:
         return why, int(signal.SIGKILL)
     code = os.waitstatus_to_exitcode(status)
     return ("signalled", -code) if code < 0 else ("exited", code)
+
+
+def next_tick(tick: int, known: int, count: int) -> int:
+    """When to count again: soon while there are more and more processes, seldom while there are not."""
+    return TICK_MS if count > known else min(2 * tick, LONGEST_TICK_MS)
 
 
 def _collect(ended: dict[int, int]) -> bool:
@@ -256,7 +270,19 @@ def _sweep(ended: dict[int, int]) -> None:
                 os.killpg(group, signal.SIGKILL)
         for pid in pids:
             _kill(pid, signal.SIGKILL)
-        select.poll().poll(1)
+        _await_any(list(children(os.getpid())))
+
+
+def _await_any(pids: list[int]) -> None:
+    """Until one of these has ended, and not for long: there may be new ones to kill."""
+    poller, files = select.poll(), []
+    for pid in pids[:16]:
+        with contextlib.suppress(OSError):
+            files.append(os.pidfd_open(pid))
+            poller.register(files[-1], select.POLLIN)
+    poller.poll(_ROUND_MS if files else 1)
+    for file in files:
+        os.close(file)
 
 
 def _group(pid: int) -> int:
@@ -303,8 +329,7 @@ def _become(orders: socket.socket, reporter: int, warden: int) -> NoReturn:
             os._exit(1)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)  # Python ignores them; programs count on them
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")  # when memory runs out, commands go before the runtime
+        _rehearse()
         body, files = _receive(orders)
         if not body:
             os._exit(0)
@@ -336,6 +361,8 @@ def _place(files: Sequence[int], reporter: int) -> None:
 
 
 def _limit(limits: dict[str, int]) -> None:
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("500")  # when memory runs out, commands go before the runtime
     for name, wanted in limits.items():
         which = getattr(resource, f"RLIMIT_{name}")
         _, hard = resource.getrlimit(which)

@@ -156,11 +156,18 @@ def _spread(path: str, rights: int, cuts: Sequence[str]) -> Iterator[tuple[str, 
 
 
 class _Watched(Plain):
-    """Knows what was missing before, and takes it away when it has appeared."""
+    """Knows what was missing before where the command can write, and takes it away when it has appeared.
+
+    What appears elsewhere is not the command's: the runtime keeps memory and answers to questions while one runs.
+    """
 
     def __init__(self, order: Order, *, files: Sequence[int], box: Box) -> None:
         super().__init__(order, files=files)
-        self._missing = [path for path in box.protected if not os.path.lexists(path)]
+        there = [path for path in box.protected if os.path.lexists(path)]
+        closed = {*box.readable, *there, *map(os.path.realpath, box.hidden)} - {*box.writable}
+        own = ("", *box.writable) if box.whole_disk else box.writable
+        absent = (path for path in box.protected if not os.path.lexists(path))
+        self._missing = [path for path in absent if nearest(path, {*closed, *box.writable}) in own]
 
     def close(self) -> bytes:
         super().close()

@@ -252,7 +252,7 @@ def _first_sentence(readme: str | None) -> str:
 
 def _make(host: Host, program: Program) -> Tool:
     async def run(arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
-        if "args" in arguments and "input" in arguments:
+        if arguments.get("args") and "input" in arguments:
             return ToolAnswer(False, "Give either args or input: a program gets the one or the other.")
         stdin = _encode(arguments["input"]) + b"\n" if "input" in arguments else b""
         argv = [*program.argv, *arguments.get("args", [])]

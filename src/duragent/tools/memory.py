@@ -38,6 +38,7 @@ from duragent.tools.notes import (
     safe_name,
     topic_name,
 )
+from duragent.tools.strays import stray
 
 LONG_TERM = "MEMORY.md"
 WORLD_BYTES, LONG_TERM_BYTES, DAYS_BYTES = 24 << 10, 16 << 10, 24 << 10
@@ -69,6 +70,13 @@ _PARAMETERS: Mapping[str, Json] = {
     },
     "required": ["action"],
     "additionalProperties": False,
+}
+_PERMITTED: Mapping[str, tuple[str, ...]] = {
+    "recall": ("days",),
+    "remember": ("content",),
+    "reflect": ("content",),
+    "update_world": ("topic", "content"),
+    "search": ("query", "limit"),
 }
 _EFFECTS: Mapping[str, Effect] = {
     "recall": "pure",
@@ -111,6 +119,8 @@ def make(host: Host, embedder: Callable[[], Embedder | None] = lambda: None) -> 
     threads = host.keep("memory threads", lambda: ThreadPoolExecutor(THREADS, "memory"), _end)
 
     async def run(arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
+        if wrong := stray(_PERMITTED, _PARAMETERS, arguments):
+            return ToolAnswer(False, wrong)
         given = {name: _clean(host, each) if isinstance(each, str) else each for name, each in arguments.items()}
         call = _Call(place_of(host, scene), given, host.clock().astimezone(), embedder)
         try:

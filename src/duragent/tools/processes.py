@@ -25,7 +25,8 @@ from duragent.tools.host import Host
 from duragent.tools.jobs import Job, Status, duration_seconds
 from duragent.tools.printed import ROOM, plain, shortened
 from duragent.tools.shell import surroundings
-from duragent.tools.terminals import named_keys
+from duragent.tools.strays import stray
+from duragent.tools.terminals import Drawing, find_drawing, named_keys
 
 TIMEOUT_SECONDS = 1_800
 MAX_TIMEOUT_SECONDS = 86_400
@@ -44,6 +45,19 @@ EFFECTS: Mapping[str, Effect] = {
     "watch": "repeatable",
     "unwatch": "repeatable",
 }
+PERMITTED: Mapping[str, tuple[str, ...]] = {
+    "spawn": ("command", "workdir", "wait", "interactive", "label", "timeout_seconds"),
+    "list": (),
+    "status": ("handle",),
+    "log": ("handle", "offset", "limit"),
+    "capture": ("handle",),
+    "send_keys": ("handle", "keys", "press_enter"),
+    "write": ("handle", "input"),
+    "kill": ("handle",),
+    "watch": ("handle", "interval_seconds"),
+    "unwatch": ("handle",),
+}
+"""Which arguments an action has."""
 _encode = Encoder().encode
 
 
@@ -122,12 +136,15 @@ class Shown(Struct, frozen=True):
 
 def make(host: Host) -> Tool:
     attendant = _attendant(host)
+    drawing = find_drawing(host.box.writable, os.get_exec_path(host.environ or None))
 
     async def run(arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
+        if wrong := stray(PERMITTED, PARAMETERS, arguments):
+            return ToolAnswer(False, wrong)
         try:
             await attendant.begin()
             await attendant.sweep()
-            answer = await _ACTIONS[arguments["action"]](_Call(host, attendant, scene, arguments))
+            answer = await _ACTIONS[arguments["action"]](_Call(host, attendant, scene, arguments, drawing))
         except DuragentError as error:
             return ToolAnswer(False, plain(host.redact(str(error))))
         return ToolAnswer(True, shortened(host.redact(answer), ROOM))
@@ -160,8 +177,11 @@ def _attendant(host: Host) -> Attendant:
 class _Call:
     """One call, and what it asks for."""
 
-    def __init__(self, host: Host, attendant: Attendant, scene: Scene, arguments: dict[str, Any]) -> None:
+    def __init__(
+        self, host: Host, attendant: Attendant, scene: Scene, arguments: dict[str, Any], drawing: Drawing
+    ) -> None:
         self.host, self.attendant, self.scene, self.arguments = host, attendant, scene, arguments
+        self.drawing = drawing
 
     def text(self, name: str) -> str:
         value = self.arguments.get(name)
@@ -212,7 +232,7 @@ async def _spawn(call: _Call) -> str:
         workdir=_workdir(call.host, said.get("workdir")),
         seconds=int(said.get("timeout_seconds", TIMEOUT_SECONDS)),
         label=said.get("label"),
-        interactive=bool(said.get("interactive", False)),
+        drawing=call.drawing if said.get("interactive", False) else None,
         waited=waited,
     )
     if waited:

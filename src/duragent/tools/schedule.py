@@ -10,7 +10,7 @@ import asyncio
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
@@ -27,6 +27,7 @@ from duragent.errors import DuragentError
 from duragent.tools import Scene, Tool
 from duragent.tools.host import Host
 from duragent.tools.notes import Folder, listed, read, replace
+from duragent.tools.strays import stray
 
 MOST_ACTIVE = 100
 MOST_TEXT = 16_384
@@ -140,6 +141,14 @@ _PARAMETERS: Mapping[str, Json] = {
     "required": ["action"],
     "additionalProperties": False,
 }
+_PERMITTED: Mapping[str, tuple[str, ...]] = {
+    "create": (
+        *("at", "every_seconds", "cron", "timezone", "message", "task"),
+        *("max_retries", "retry_delay_ms", "max_retry_delay_ms", "process_handle"),
+    ),
+    "list": (),
+    "cancel": ("schedule_id",),
+}
 _DESCRIPTION = """\
 Things that happen later, or again and again.
 create: exactly one of `at`, `every_seconds`, `cron`, and exactly one of `message`, `task`.
@@ -150,6 +159,8 @@ def make(host: Host) -> Tool:
     """The tool of one agent."""
 
     async def run(arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
+        if wrong := stray(_PERMITTED, _PARAMETERS, arguments):
+            return ToolAnswer(False, wrong)
         action = {"create": _create, "list": _list, "cancel": _cancel}[arguments["action"]]
         given = {name: _clean(host, each) if isinstance(each, str) else each for name, each in arguments.items()}
         try:
@@ -208,19 +219,24 @@ def fault(schedule: StoredSchedule) -> str | None:
     if when.every is not None and when.every.every_seconds < 1:
         return "every_seconds must be at least 1"
     if when.cron is not None:
-        return _cron_fault(when.cron)
+        return "; ".join(filter(None, (_zone_fault(when.cron.tz), _cron_fault(when.cron.expr)))) or None
     return None
 
 
-def _cron_fault(cron: Cron) -> str | None:
-    if cron.tz is not None:
-        try:
-            ZoneInfo(cron.tz)
-        except (KeyError, ValueError, OSError):
-            return f"there is no timezone {cron.tz!r}; write a name such as Europe/Berlin"
-    if cron.expr.strip().lower() in _ALIASES:
+def _zone_fault(name: str | None) -> str | None:
+    if name is None:
         return None
-    fields = cron.expr.split()
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return f"there is no timezone {name!r}; write a name such as Europe/Berlin"
+    return None
+
+
+def _cron_fault(expr: str) -> str | None:
+    if expr.strip().lower() in _ALIASES:
+        return None
+    fields = expr.split()
     if not 5 <= len(fields) <= 7:
         return f"cron has {len(fields)} fields; write minute hour day month weekday, e.g. 0 9 * * MON-FRI"
     if len(fields) == 7 and fields.pop() != "*":
@@ -236,26 +252,22 @@ def _cron_fault(cron: Cron) -> str | None:
 
 def _create(host: Host, arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
     now = host.clock().astimezone(UTC)
-    when = _when(arguments, now)
-    if isinstance(when, str):
-        return ToolAnswer(False, f"Nothing was scheduled: {when}")
-    payload = _payload(arguments)
-    if isinstance(payload, str):
-        return ToolAnswer(False, f"Nothing was scheduled: {payload}")
+    wrong = [*_when_faults(arguments, now), *_payload_faults(arguments)]
+    if wrong:
+        told = wrong[0] if len(wrong) == 1 else "".join(f"\n- {each}" for each in wrong)
+        return ToolAnswer(False, f"Nothing was scheduled:{'' if len(wrong) > 1 else ' '}{told}")
     made = StoredSchedule(
         id=_new_id(now),
         agent=host.agent.name,
         created_by_session=scene.session_id,
         destination=_destination(scene),
-        schedule=when,
-        payload=payload,
+        schedule=_when(arguments, now),
+        payload=_payload(arguments),
         created_at=now,
         status="active",
         retry=_retry(arguments),
         process_handle=arguments.get("process_handle") or None,
     )
-    if wrong := fault(made):
-        return ToolAnswer(False, f"Nothing was scheduled: {wrong}.")
     folder = folder_of(host.workspace)
     if len(_own(folder, host)) >= MOST_ACTIVE:
         return ToolAnswer(False, f"Nothing was scheduled: this agent has {MOST_ACTIVE} schedules. Cancel one first.")
@@ -263,30 +275,57 @@ def _create(host: Host, arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
     return ToolAnswer(True, encode(made).decode())
 
 
-def _when(arguments: dict[str, Any], now: datetime) -> When | str:
+def _when_faults(arguments: dict[str, Any], now: datetime) -> Iterator[str]:
+    """All that is wrong with the time, in whole sentences."""
     given = [name for name in ("at", "every_seconds", "cron") if arguments.get(name)]
     if len(given) != 1:
-        return f"give exactly one of at, every_seconds, cron, not {' and '.join(given) or 'none'}."
-    if "every_seconds" in given:
-        return When(every=Every(arguments["every_seconds"], now))
-    if "cron" in given:
-        return When(cron=Cron(arguments["cron"].strip(), arguments.get("timezone") or None))
-    text = arguments["at"].strip()
-    try:
-        at = datetime.fromisoformat(text)
-        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return f"{text!r} is no time. Write it like 2026-03-01T09:30:00+01:00."
-    if at <= now:
-        return f"{at.isoformat()} has passed; it is {now.isoformat(timespec='seconds')} now."
-    return When(at=At(at))
+        yield f"give exactly one of at, every_seconds, cron, not {' and '.join(given) or 'none'}."
+    if "at" in given:
+        at = _moment(arguments["at"])
+        if at is None:
+            yield f"{arguments['at'].strip()!r} is no time. Write it like 2026-03-01T09:30:00+01:00."
+        elif at <= now:
+            yield f"{at.isoformat()} has passed; it is {now.isoformat(timespec='seconds')} now."
+    zone = arguments.get("timezone") or None
+    if zone is not None and given and "cron" not in given:  # it would be passed over, and the time be another one
+        yield "timezone is for cron alone; a time for `at` has its offset in it, like 2026-03-01T09:30:00+01:00."
+    elif wrong := _zone_fault(zone):
+        yield f"{wrong}."
+    if "cron" in given and (wrong := _cron_fault(arguments["cron"])):
+        yield f"{wrong}."
 
 
-def _payload(arguments: dict[str, Any]) -> Payload | str:
-    message, task = (str(arguments.get(name) or "").strip() for name in ("message", "task"))
+def _payload_faults(arguments: dict[str, Any]) -> Iterator[str]:
+    message, task = _said(arguments)
     if bool(message) == bool(task):
-        return f"give exactly one of message, task, not {'both' if message else 'none'}."
+        yield f"give exactly one of message, task, not {'both' if message else 'none'}."
+
+
+def _when(arguments: dict[str, Any], now: datetime) -> When:
+    """The time of arguments that have no fault."""
+    if arguments.get("every_seconds"):
+        return When(every=Every(arguments["every_seconds"], now))
+    if arguments.get("cron"):
+        return When(cron=Cron(arguments["cron"].strip(), arguments.get("timezone") or None))
+    return When(at=At(_moment(arguments["at"]) or now))
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text.strip())
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _payload(arguments: dict[str, Any]) -> Payload:
+    message, task = _said(arguments)
     return Payload(message=MessagePayload(message)) if message else Payload(task=TaskPayload(task))
+
+
+def _said(arguments: dict[str, Any]) -> tuple[str, str]:
+    message, task = (str(arguments.get(name) or "").strip() for name in ("message", "task"))
+    return message, task
 
 
 def _retry(arguments: dict[str, Any]) -> Retry | None:

@@ -19,6 +19,7 @@ from duragent.core.session import Session
 from duragent.errors import DuragentError
 from duragent.tools import Scene, Tool
 from duragent.tools.host import Door, Host
+from duragent.tools.strays import stray
 
 LISTED = 10
 CHARACTERS = 500
@@ -26,6 +27,7 @@ _DESCRIPTION = """\
 Your other sessions in this same chat (or, at the terminal, your other sessions there).
 list: the 10 newest that have not ended.
 read: the last `limit` messages of `session_id` (20), each cut at 500 characters."""
+_PERMITTED: Mapping[str, tuple[str, ...]] = {"list": (), "read": ("session_id", "limit")}
 _PARAMETERS: Mapping[str, Json] = {
     "type": "object",
     "properties": {
@@ -54,6 +56,8 @@ def make(host: Host) -> Tool:
     """The tool of one agent."""
 
     async def run(arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
+        if wrong := stray(_PERMITTED, _PARAMETERS, arguments):
+            return ToolAnswer(False, wrong)
         if host.door is None:
             return ToolAnswer(False, "There are no sessions to look at here.")
         if arguments["action"] == "list":

@@ -1,10 +1,12 @@
 """`bash`: one command line, run to its end by `bash -c` inside the agent's box.
 
 Where it works, what it may touch and how much it may use is the owner's word (`host.box`); of the model comes the line
-and how long it may take. Whether a line may run at all is decided before, by `core/policy.py`. What it prints is heard
-by whoever follows the session while it runs, and is bounded and cleaned before it becomes the result.
+and how long it may take: ten minutes at most, or longer where the owner's own limit is. Whether a line may run at all
+is decided before, by `core/policy.py`. What it prints is heard by whoever follows the session while it runs, and is
+bounded and cleaned before it becomes the result.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +20,6 @@ from duragent.tools import Scene, Tool
 from duragent.tools.host import Host
 from duragent.tools.printed import MAX_BYTES, Stream, answer
 
-TIMEOUT_SECONDS = 120
 MAX_TIMEOUT_SECONDS = 600
 UNPASSABLE = "its text holds a character that no command line can hold."
 _HALF = re.compile("[\ud800-\udfff]")
@@ -29,6 +30,7 @@ NO_SANDBOX = (
 
 
 def make(host: Host) -> Tool:
+    usual, most = times(host.box)
     parameters = {
         "type": "object",
         "properties": {
@@ -41,8 +43,8 @@ def make(host: Host) -> Tool:
             "timeout_seconds": {
                 "type": "integer",
                 "minimum": 1,
-                "maximum": MAX_TIMEOUT_SECONDS,
-                "default": TIMEOUT_SECONDS,
+                "maximum": most,
+                "default": usual,
                 "description": "After so many seconds it is ended with everything it started.",
             },
         },
@@ -51,12 +53,18 @@ def make(host: Host) -> Tool:
     }
 
     async def run(arguments: dict[str, Any], scene: Scene) -> ToolAnswer:
-        seconds = float(arguments.get("timeout_seconds", TIMEOUT_SECONDS))
+        seconds = float(arguments.get("timeout_seconds", host.box.limits.seconds))
         box = bounded(host.box, seconds)
         return await execute(host, ["bash", "-c", arguments["command"]], box, scene, "The command")
 
-    spec = ToolSpec("bash", _description(host), parameters, line="command", needs=("sh",))
+    spec = ToolSpec("bash", _description(host, usual, most), parameters, line="command", needs=("sh",))
     return Tool(spec, run)
+
+
+def times(box: Box) -> tuple[int, int]:
+    """How many seconds a command has where the call names none, which the owner says, and the most it can ask for."""
+    usual = math.ceil(box.limits.seconds)
+    return usual, max(usual, MAX_TIMEOUT_SECONDS)
 
 
 def bounded(box: Box, seconds: float) -> Box:
@@ -107,10 +115,10 @@ def surroundings(host: Host) -> str:
     return f"Programs work in {box.cwd}; {where}, /tmp is empty each time, home and keys are hidden. {network}"
 
 
-def _description(host: Host) -> str:
+def _description(host: Host, usual: int, most: int) -> str:
     return (
         "Run a command line with bash and get what it prints, standard output and errors together. "
         f"{surroundings(host)} Each call is a new shell without input: no folder, variable or program of one call is "
-        f"there in the next. It is ended after timeout_seconds ({TIMEOUT_SECONDS} unless you say otherwise, "
-        f"{MAX_TIMEOUT_SECONDS} at most); of more than {MAX_BYTES // 1024} KiB of output the middle is left out."
+        f"there in the next. It is ended after timeout_seconds ({usual} unless you say otherwise, "
+        f"{most} at most); of more than {MAX_BYTES // 1024} KiB of output the middle is left out."
     )

@@ -4,7 +4,7 @@ Owns the way from a skill's name to its folder, and that nothing outside of it i
 is folded from the log (`core/skills.py`), not kept here. Scripts run in the sandbox, inside the box of the agent's own
 commands with the skill's folder to be read; whether a call may run at all is the policy's word.
 
-A new action: a function `_<action>` here, a line in `make`, and its effect in `_SPEC`.
+A new action: a function `_<action>` here, a line in `make` and in `_PERMITTED`, and its effect in `_SPEC`.
 """
 
 import codecs
@@ -23,11 +23,18 @@ from duragent.errors import NotAllowed, NotFound
 from duragent.tools import Scene, Tool
 from duragent.tools.host import Host
 from duragent.tools.printed import plain
-from duragent.tools.shell import NO_SANDBOX, TIMEOUT_SECONDS, bounded, execute
+from duragent.tools.shell import NO_SANDBOX, bounded, execute
+from duragent.tools.strays import stray
 
 MAX_READ = 65_536
 _PAGE = "SKILL.md"
 _INTERPRETERS = ("sh", "bash", "dash", "zsh", "python", "python3", "node", "perl", "ruby")
+_PERMITTED = {
+    "load": ("name",),
+    "read": ("name", "file", "offset"),
+    "run": ("name", "script", "args", "input"),
+    "unload": ("name",),  # there is one at most; to name it does no harm
+}
 _SPEC = ToolSpec(
     "skill",
     "Work with skills: load one before you use it, then read its files and run its scripts as it says.",
@@ -44,7 +51,11 @@ def make(host: Host) -> Tool | None:
         return None
     actions = ["load", "read", "run", "unload"] if _why_not(host) is None else ["load", "read", "unload"]
 
+    parameters = _parameters(actions, sorted(reachable))
+
     async def run(arguments: dict[str, Any], scene: Scene) -> str | ToolAnswer:
+        if wrong := stray(_PERMITTED, parameters, arguments):
+            return ToolAnswer(False, wrong)
         try:
             match arguments.get("action"):
                 case "load":
@@ -60,7 +71,7 @@ def make(host: Host) -> Tool | None:
         except (NotAllowed, NotFound) as error:  # the model's mistake, or the owner's word: no tool broke
             return ToolAnswer(False, str(error))
 
-    return Tool(replace(_SPEC, parameters=_parameters(actions, sorted(reachable))), run)
+    return Tool(replace(_SPEC, parameters=parameters), run)
 
 
 def _parameters(actions: list[str], names: list[str]) -> dict[str, Any]:
@@ -186,7 +197,7 @@ async def _run(host: Host, arguments: dict[str, Any], scene: Scene) -> ToolAnswe
         raise NotFound("The arguments are not as they should be: args is a list of texts.")
     path = _inside(host, skill, script if script.startswith(("scripts/", "/")) else f"scripts/{script}")
     argv = [*_starter(path, script), *args]
-    box = bounded(host.box, min(host.box.limits.seconds, TIMEOUT_SECONDS))
+    box = bounded(host.box, host.box.limits.seconds)
     box = replace(box, readable=(*box.readable, _folder(host, skill)))
     stdin = b"" if given is None else json.dumps(given).encode()
     return await execute(host, argv, box, scene, script, stdin)

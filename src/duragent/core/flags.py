@@ -1,0 +1,71 @@
+"""How the words of a command are looked at: flags and their beginnings, operands, and paths that matter.
+
+What `programs.py` and the modules for single programs share. Knows no program, and allows nothing.
+"""
+
+import posixpath
+import re
+
+Words = tuple[str, ...]
+MARKS = re.compile("[\x00\x01]")
+NOWHERE = "\x01standard input"
+"""Stands for code that no word of the command shows: no rule can write it out."""
+_FOLDERS = frozenset((".git", ".duragent", ".ssh", ".gnupg", ".vscode", ".idea", ".husky", ".githooks"))
+_FILES = re.compile(
+    r"duragent\.ya?ml|agent\.ya?ml|policy.*\.ya?ml|agent\.acl|.*\.agent|.*\.agent\.md|skill\.md|\.envrc|\.env"
+    r"|\.gitconfig|\.gitmodules|\.gitattributes|\.npmrc|\.yarnrc.*|\.pypirc|\.netrc|\.inputrc|\.vimrc|\.exrc"
+    r"|\.(?:bash|zsh|k?sh|csh|tcsh)(?:rc|_profile|_login|_logout|env)|\.z(?:profile|login|logout)|\.profile"
+)
+
+
+def protected(path: str) -> bool:
+    """Whether a path names what decides about what runs: rules, agents, hooks, start files."""
+    parts = [part.lower() for part in path.split("/")]
+    return bool(_FOLDERS.intersection(parts)) or _FILES.fullmatch(parts[-1]) is not None
+
+
+def begins(name: str, flags: Words) -> bool:
+    """Whether one of the long flags may be meant: many programs take any beginning of one."""
+    if len(name) > 2:
+        for flag in flags:
+            if flag.startswith(name):
+                return True
+    return False
+
+
+def unclear(word: str) -> bool:
+    """Whether a word nobody knows yet could become a flag."""
+    return "\x01" in word or ("\x00" in word and word[0] in "-\x00")
+
+
+def operands(words: Words) -> list[str]:
+    return [word for word in words[1:] if not word.startswith("-")]
+
+
+def everything(words: Words) -> Words:
+    return tuple(words[1:])
+
+
+def writes(words: Words) -> Words:
+    """What is written, where that could be anywhere or matters."""
+    return tuple(
+        word
+        for word in operands(words)
+        if MARKS.search(word)
+        or protected(posixpath.normpath(word))
+        or (word[:1] in "/~" and word != "/dev/null")
+        or ".." in word.split("/")
+    )
+
+
+def guards(words: Words) -> Words:
+    """Words that name what decides about what runs, also as the value of a flag."""
+    return tuple(word for word in words[1:] if any(protected(posixpath.normpath(each)) for each in _paths(word)))
+
+
+def assigns(words: Words) -> Words:
+    return tuple(word for word in words[1:] if re.match(r"-?-?[\w.-]+[:+?!]*=", word))
+
+
+def _paths(word: str) -> Words:
+    return (word, word.partition("=")[2], word[2:]) if word.startswith("-") else (word,)

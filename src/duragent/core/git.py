@@ -1,0 +1,185 @@
+"""What `git` may be told that a star does not mean: to run or load a program, to write elsewhere, to open an editor.
+
+Before the subcommand every flag counts. A subcommand that is not in `_PLAIN` must be written out, since git runs
+whatever program or alias is called so; after it, the flags that run, load or write, and the editor it may open. Adding
+a subcommand whose flags were looked through: a word in `_PLAIN`, and its flags in `_RUNS`.
+"""
+
+import re
+from collections.abc import Mapping
+
+from duragent.core.flags import MARKS, Words, begins, guards, unclear
+
+_BEFORE = frozenset(
+    (
+        *("--no-pager", "-P", "--version", "-v", "--help", "-h", "--no-optional-locks", "--bare", "--no-replace-objects"),
+        *("--literal-pathspecs", "--glob-pathspecs", "--noglob-pathspecs", "--icase-pathspecs", "--no-lazy-fetch"),
+    )
+)
+_VALUED: Words = ("-C", "--git-dir", "--work-tree", "--namespace", "-c", "--config-env", "--exec-path", "--super-prefix")
+_VALUED += ("--attr-source", "--list-cmds")
+_READING = frozenset(
+    (
+        *("annotate", "blame", "cat-file", "check-attr", "check-ignore", "check-mailmap", "check-ref-format", "cherry"),
+        *("column", "count-objects", "describe", "diff", "diff-files", "diff-index", "diff-tree", "for-each-ref"),
+        *("fsck", "get-tar-commit-id", "grep", "log", "ls-files", "ls-remote", "ls-tree", "merge-base", "merge-tree"),
+        *("name-rev", "patch-id", "range-diff", "reflog", "rev-list", "rev-parse", "shortlog", "show", "show-branch"),
+        *("show-ref", "status", "stripspace", "var", "verify-commit", "verify-tag", "version", "whatchanged", "add"),
+    )
+)
+_PLAIN = _READING.union(
+    (
+        *("archive", "bisect", "branch", "bundle", "checkout", "cherry-pick", "clean", "clone", "commit", "commit-graph"),
+        *("commit-tree", "fetch", "fmt-merge-msg", "format-patch", "gc", "hash-object", "init", "merge", "mktag"),
+        *("mktree", "mv", "notes", "pack-refs", "prune", "pull", "push", "rebase", "remote", "rerere", "reset"),
+        *("restore", "revert", "rm", "stash", "submodule", "switch", "symbolic-ref", "tag", "update-index"),
+        *("update-ref", "worktree", "write-tree"),
+    )
+)
+_HUNKS: Words = ("-p", "--patch", "-i", "--interactive", "-e", "--edit")
+_RUNS: Mapping[str, Words] = {
+    "submodule": ("foreach", "update", "add", "init", "set-url"),
+    "bisect": ("run", "visualize", "view", "replay"),
+    "bundle": ("create", "unbundle"),
+    "worktree": ("add", "move", "repair"),
+    "rebase": ("-x", "--exec", "-i", "--interactive", "--edit-todo", "-s", "--strategy"),
+    "grep": ("-O", "--open-files-in-pager"),
+    "archive": ("-o", "--output", "--exec", "--remote"),
+    "format-patch": ("-o", "--output-directory", "--signature-file"),
+    "stash": ("branch", "-p", "--patch"),
+    "notes": ("edit", "-e", "--edit"),
+    "remote": ("add", "set-url", "rename"),
+    "clone": ("-u", "-c", "--bundle-uri"),
+    "commit": (*_HUNKS, "-t"),
+    "add": _HUNKS,
+    "checkout": ("-p", "--patch"),
+    "restore": ("-p", "--patch"),
+    "reset": ("-p", "--patch"),
+    "clean": ("-i", "--interactive"),
+    "tag": ("-e", "--edit"),
+    "merge": ("-e", "--edit", "-s", "--strategy"),
+    "pull": ("-e", "--edit", "-s", "--strategy"),
+    "cherry-pick": ("-e", "--edit", "--strategy"),
+    "revert": ("-e", "--edit", "--strategy"),
+    "branch": ("--edit-description",),
+    "cat-file": ("--textconv", "--filters"),
+    "reflog": ("delete", "expire"),
+}
+_VALUES: Mapping[str, str] = {
+    **{"commit": "mFCctuS", "tag": "mFun", "notes": "mFCc", "grep": "efABCmO", "merge": "mFsXS", "pull": "sXSj"},
+    **{"clone": "bojuc", "checkout": "bB", "rebase": "sXSCx", "revert": "mSX", "cherry-pick": "mSX", "archive": "o"},
+}
+"""Letters of short flags that take a value: what follows them in the same word is no flag."""
+_FLAGS: Words = ("--upload-pack", "--receive-pack", "--exec", "--output", "--output-directory", "--template", "--config")
+_FLAGS += ("--ext-diff", "--textconv", "--separate-git-dir", "--open-files-in-pager", "--reference", "--tool", "--extcmd")
+_FLAGS += ("--reference-if-able", "--export-marks", "--import-marks", "--import-marks-if-exists", "--edit-description")
+_FLAGS += ("--edit-todo", "--trailer-command", "--sendmail-cmd")
+_ALONE: Words = ("--edit", "--patch", "--interactive", "--textconv", "--ext-diff", "--edit-description", "--edit-todo")
+_WHOLE = frozenset(
+    ("config", "difftool", "mergetool", "filter-branch", "send-email", "instaweb", "for-each-repo", "hook", "help")
+)
+_SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]*")
+_STRATEGY = frozenset(("ort", "recursive", "resolve", "octopus", "ours", "subtree"))
+_FORCED: Words = ("--edit", "--interactive", "--patch", "--edit-description", "--edit-todo", "--continue")
+_SAID = {
+    "commit": ("mFC", ("--message", "--file", "--reuse-message", "--no-edit", "--fixup", "--dry-run")),
+    "tag": ("mFldv", ("--message", "--file", "--list", "--delete", "--verify")),
+    "notes": ("mFC", ("--message", "--file", "--reuse-message", "show", "list", "remove", "prune", "copy", "get-ref")),
+}
+"""What saves a subcommand from opening an editor."""
+_TAKING: Words = ("--author", "--date", "--cleanup", "--template", "--pathspec-from-file", "--squash", "--trailer")
+_TAKING += ("--reedit-message", "--local-user", "--sort", "--format", "--ref")
+
+
+def _cut(words: Words) -> tuple[Words, str, Words]:
+    """The flags before the subcommand with their values, the subcommand, and what follows it."""
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in _VALUED else 1
+    return words[1:at], words[at] if at < len(words) else "", words[at + 1 :]
+
+
+def stripped(words: Words) -> Words:
+    """The same without the flags that stand before the subcommand."""
+    _, command, rest = _cut(words)
+    return (words[0], command, *rest) if command else words[:1]
+
+
+def _letters(command: str, word: str) -> str:
+    """The short flags in one word, without the value of the last."""
+    if word[:1] != "-" or word[1:2] == "-":
+        return ""
+    values = _VALUES.get(command, "")
+    end = next((at for at, letter in enumerate(word) if letter in values), len(word))
+    return word[1 : end + 1]
+
+
+def opens_editor(words: Words) -> bool:
+    """Whether it may open an editor, which takes commands from whatever it is fed."""
+    _, command, rest = _cut(words)
+    forced = "".join(each[1] for each in _RUNS.get(command, ()) if each in ("-e", "-i", "-p"))
+    options = [word for at, word in enumerate(rest) if not at or not begins(rest[at - 1], _TAKING)]
+    if any(begins(word, _FORCED) or set(forced).intersection(_letters(command, word)) for word in options):
+        return True
+    if command not in _SAID or (command == "notes" and not rest):
+        return False
+    letters, said = _SAID[command]
+    if command == "tag" and not any(
+        begins(word, ("--annotate", "--sign", "--local-user")) or set("asu").intersection(_letters(command, word))
+        for word in options
+    ):
+        return False
+    return not any(
+        word.partition("=")[0] in said or set(letters).intersection(_letters(command, word)) for word in options
+    )
+
+
+def risky(words: Words) -> Words:
+    """The words that a rule must write out."""
+    before, command, rest = _cut(words)
+    found = [word for word in before if word not in _BEFORE]
+    if not command:
+        return tuple(found)
+    if MARKS.search(command) or command in _WHOLE:
+        return (*found, command, *rest)
+    if command not in _PLAIN or not _SUBCOMMAND.fullmatch(command):
+        found.append(command)
+    runs = _RUNS.get(command, ())
+    options = rest[: rest.index("--")] if "--" in rest else rest
+    for at, word in enumerate(options):
+        if word[:1] in "-\x00\x01" or word in runs or "\x01" in word:
+            found += _flagged(command, options[at : at + 2], runs)
+    if command not in _READING:
+        found += guards((command, *rest))
+    if command in ("fetch", "clone", "ls-remote", "pull", "push", "submodule", "remote", "archive"):
+        found += [word for word in rest if "::" in word]
+    if opens_editor(words):
+        found.append(command)
+    return tuple(found)
+
+
+def _flagged(command: str, flag: Words, runs: Words) -> Words:
+    """What of one word and the next must be written out."""
+    word = flag[0]
+    if not _runs(command, word, runs) or _known_strategy(flag):
+        return ()
+    alone = word[:1] != "-" or "=" in word or begins(word, _ALONE) or flag[1:2] == ("",) or unclear(word)
+    return flag[:1] if alone or (len(flag) > 1 and flag[1][:1] == "-") else flag
+
+
+def _runs(command: str, word: str, runs: Words) -> bool:
+    if word in runs or unclear(word):
+        return True
+    if word.startswith("--"):
+        name = word.partition("=")[0]
+        return begins(name, _FLAGS) or begins(name, tuple(each for each in runs if each.startswith("--")))
+    letters = _letters(command, word)
+    return any(len(each) == 2 and each[1] in letters for each in runs)
+
+
+def _known_strategy(flag: Words) -> bool:
+    """Whether a strategy is one of git's own; another is the name of a program."""
+    name, equals, value = flag[0].partition("=")
+    if name in ("-s", "--strategy"):
+        return (value if equals else flag[1] if len(flag) > 1 else "") in _STRATEGY
+    return name[:2] == "-s" and name[2:] in _STRATEGY
