@@ -146,9 +146,12 @@ def raw_texts(spec: ToolSpec, call: ToolCall) -> tuple[str, ...]:
     if not spec.line:
         return ()
     found: dict[str, None] = {}
-    for text in _texts({name: value for name, value in arguments_of(call).items() if name != "action"}):
-        plain = _plain(text)
-        found |= dict.fromkeys((text, plain, _QUOTES.sub("", plain)))
+    for name, value in arguments_of(call).items():
+        for text in () if name == "action" else _texts(value):
+            plain = _plain(text)
+            found[text] = found[plain] = None
+            if _QUOTES.search(plain):
+                found[_QUOTES.sub("", plain)] = None
     return tuple(found)
 
 

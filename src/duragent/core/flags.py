@@ -5,6 +5,7 @@ What `programs.py` and the modules for single programs share. Knows no program, 
 
 import posixpath
 import re
+from functools import cache
 
 Words = tuple[str, ...]
 MARKS = re.compile("[\x00\x01]")
@@ -24,13 +25,15 @@ def protected(path: str) -> bool:
     return bool(_FOLDERS.intersection(parts)) or _FILES.fullmatch(parts[-1]) is not None
 
 
+@cache
+def beginnings(flags: Words) -> frozenset[str]:
+    """Every text by which one of these long flags may be meant."""
+    return frozenset(flag[:end] for flag in flags for end in range(3, len(flag) + 1))
+
+
 def begins(name: str, flags: Words) -> bool:
     """Whether one of the long flags may be meant: many programs take any beginning of one."""
-    if len(name) > 2:
-        for flag in flags:
-            if flag.startswith(name):
-                return True
-    return False
+    return name in beginnings(flags)
 
 
 def unclear(word: str) -> bool:

@@ -8,7 +8,7 @@ a subcommand whose flags were looked through: a word in `_PLAIN`, and its flags 
 import re
 from collections.abc import Mapping
 
-from duragent.core.flags import MARKS, Words, begins, guards, unclear
+from duragent.core.flags import MARKS, Words, beginnings, begins, guards, unclear
 
 _BEFORE = frozenset(
     (
@@ -82,13 +82,22 @@ _SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]*")
 _STRATEGY = frozenset(("ort", "recursive", "resolve", "octopus", "ours", "subtree"))
 _FORCED: Words = ("--edit", "--interactive", "--patch", "--edit-description", "--edit-todo", "--continue")
 _SAID = {
-    "commit": ("mFC", ("--message", "--file", "--reuse-message", "--no-edit", "--fixup", "--dry-run")),
-    "tag": ("mFldv", ("--message", "--file", "--list", "--delete", "--verify")),
-    "notes": ("mFC", ("--message", "--file", "--reuse-message", "show", "list", "remove", "prune", "copy", "get-ref")),
+    "commit": (frozenset("mFC"), ("--message", "--file", "--reuse-message", "--no-edit", "--fixup", "--dry-run")),
+    "tag": (frozenset("mFldv"), ("--message", "--file", "--list", "--delete", "--verify")),
+    "notes": (frozenset("mFC"), ("--message", "--file", "--reuse-message", "show", "list", "remove", "prune", "copy", "get-ref")),
 }
 """What saves a subcommand from opening an editor."""
+_SIGNED: Words = ("--annotate", "--sign", "--local-user")
 _TAKING: Words = ("--author", "--date", "--cleanup", "--template", "--pathspec-from-file", "--squash", "--trailer")
 _TAKING += ("--reedit-message", "--local-user", "--sort", "--format", "--ref")
+
+
+_LONG = {name: beginnings((*_FLAGS, *(each for each in runs if each[:2] == "--"))) for name, runs in _RUNS.items()}
+_SHORT = {name: frozenset(each[1] for each in runs if len(each) == 2 and each[0] == "-") for name, runs in _RUNS.items()}
+_EDITING = frozenset(name for name, runs in _RUNS.items() if {"-e", "-i", "-p"}.intersection(runs)).union(_SAID)
+_EDITING |= {"branch", "am", "revert", "cherry-pick", "citool"}
+_ANY_LONG = beginnings(_FLAGS)
+_REMOTE = frozenset(("fetch", "clone", "ls-remote", "pull", "push", "submodule", "remote", "archive"))
 
 
 def _cut(words: Words) -> tuple[Words, str, Words]:
@@ -117,20 +126,23 @@ def _letters(command: str, word: str) -> str:
 def opens_editor(words: Words) -> bool:
     """Whether it may open an editor, which takes commands from whatever it is fed."""
     _, command, rest = _cut(words)
-    forced = "".join(each[1] for each in _RUNS.get(command, ()) if each in ("-e", "-i", "-p"))
+    return command in _EDITING and _edits(command, rest)
+
+
+def _edits(command: str, rest: Words) -> bool:
+    forced = _SHORT.get(command, frozenset()) & {"e", "i", "p"}
     options = [word for at, word in enumerate(rest) if not at or not begins(rest[at - 1], _TAKING)]
-    if any(begins(word, _FORCED) or set(forced).intersection(_letters(command, word)) for word in options):
+    if any(begins(word, _FORCED) or forced.intersection(_letters(command, word)) for word in options):
         return True
     if command not in _SAID or (command == "notes" and not rest):
         return False
-    letters, said = _SAID[command]
     if command == "tag" and not any(
-        begins(word, ("--annotate", "--sign", "--local-user")) or set("asu").intersection(_letters(command, word))
-        for word in options
+        begins(word, _SIGNED) or {"a", "s", "u"}.intersection(_letters(command, word)) for word in options
     ):
         return False
+    letters, said = _SAID[command]
     return not any(
-        word.partition("=")[0] in said or set(letters).intersection(_letters(command, word)) for word in options
+        word.partition("=")[0] in said or not letters.isdisjoint(_letters(command, word)) for word in options
     )
 
 
@@ -151,9 +163,9 @@ def risky(words: Words) -> Words:
             found += _flagged(command, options[at : at + 2], runs)
     if command not in _READING:
         found += guards((command, *rest))
-    if command in ("fetch", "clone", "ls-remote", "pull", "push", "submodule", "remote", "archive"):
+    if command in _REMOTE:
         found += [word for word in rest if "::" in word]
-    if opens_editor(words):
+    if command in _EDITING and _edits(command, rest):
         found.append(command)
     return tuple(found)
 
@@ -171,10 +183,9 @@ def _runs(command: str, word: str, runs: Words) -> bool:
     if word in runs or unclear(word):
         return True
     if word.startswith("--"):
-        name = word.partition("=")[0]
-        return begins(name, _FLAGS) or begins(name, tuple(each for each in runs if each.startswith("--")))
-    letters = _letters(command, word)
-    return any(len(each) == 2 and each[1] in letters for each in runs)
+        return word.partition("=")[0] in _LONG.get(command, _ANY_LONG)
+    short = _SHORT.get(command)
+    return short is not None and not short.isdisjoint(_letters(command, word))
 
 
 def _known_strategy(flag: Words) -> bool:

@@ -180,23 +180,26 @@ def _names(rule: Rule, name: str) -> bool:
     return any(re.search(rf"(?:^|\s){re.escape(name)}\+?=", piece) for piece in rule.pieces)
 
 
-def denied_texts(command: Simple, quotes: bool) -> set[str]:
+def denied_texts(command: Simple, quotes: bool) -> tuple[str, ...]:
     """All the ways in which a rule may have meant this command; also with quotes, where a rule has some."""
     words, before = command.words, command.assignments
-    if not before and not quotes and "/" not in command.program and not any(word[-3:] == "git" for word in words):
-        return {" ".join(words)}
-    found: set[str] = set()
+    text = " ".join(words)
+    if not before and not quotes and ("git" not in text or (words[0] == "git" and text[4:5] != "-")):
+        if "/" not in command.program:
+            return (text,)
+    found = dict.fromkeys((text, *(" ".join(git.stripped(("git", *words[at + 1 :]))) for at in _gits(words))))
     for program in {command.program, posixpath.basename(command.program)}:
         named = (program, *words[1:]) if words else ()
-        found.add(" ".join(named))
+        found[" ".join(named)] = None
         if quotes:
-            found.add(" ".join(map(quote, named)))
+            found[" ".join(map(quote, named))] = None
         if before:
-            found.add(" ".join((*before, *named)))
-    for at, word in enumerate(words):
-        if posixpath.basename(word) == "git":
-            found.add(" ".join(git.stripped(("git", *words[at + 1 :]))))
-    return found
+            found[" ".join((*before, *named))] = None
+    return tuple(found)
+
+
+def _gits(words: tuple[str, ...]) -> list[int]:
+    return [at for at, word in enumerate(words) if posixpath.basename(word) == "git"]
 
 
 def denied_ends(command: Simple) -> Iterator[str]:
