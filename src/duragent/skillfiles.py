@@ -263,7 +263,8 @@ def _parsed(url: str, entry: Entry) -> tuple[Skill | None, list[Problem]]:
         problems = []
         skill = read_one(page, Files(page, {page: entry}, called), problems, level=level)
         called = skill.name if skill else called
-    errors = [replace(problem, file=url) for problem in problems if problem.level == "error"]
+    grave = [problem for problem in problems if problem.level == "error" or skill is None]
+    errors = [replace(problem, file=url, level="error") for problem in grave]
     return (None if errors else skill), errors
 
 

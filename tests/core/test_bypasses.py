@@ -34,6 +34,21 @@ EVERYDAY = tuple(
         *("printf *", "read *", "sh *", "bash *", "timeout *", "time *", "nohup *", "command *", "builtin *", "exec *"),
         *("eval *", "sudo *", "docker *", "openssl *", "tcpdump *", "gdb *", "less", "diff *", "true", "export *"),
         *("unset *", "declare *", "let *", "mapfile *", "set *", "alias *", "trap *", "source *", ". *", "which *"),
+        *(
+            "yarn *",
+            "pnpm *",
+            "go *",
+            "mvn *",
+            "gem *",
+            "uv *",
+            "tree *",
+            "xxd *",
+            "sftp *",
+            "psql *",
+            "sqlite3 *",
+            "dc *",
+        ),
+        *("vi *", "nano *", "watch *", "flock *", "script *", "su *", "runuser *", "strace *", "nice *", "perf *"),
     )
 )
 
@@ -485,6 +500,197 @@ env -C .git/hooks ls
 diff --output=/etc/x a b
 """.strip().splitlines()
 
+# More of the same, by what the programs themselves take for a flag, a subcommand, a script or the end of a command.
+PARTICULARS = r"""
+git x/evil
+git ../evil
+git X
+git frobnicate
+git apply x.patch
+git am x.mbox
+git commit
+git commit -a
+git commit --amend
+git commit -m x -e
+git commit -m x --edit
+git commit -m x --ed
+git commit -m x -p
+git commit -aSmykey
+git commit --pathspec-from-file -m
+git commit --template=x -m y
+git tag -a v1
+git tag -s v1
+git tag --annotate v1
+git notes add
+git notes edit
+git branch --edit-description
+git rebase --edit-todo
+git rebase --continue
+git add -p
+git add -e x
+git checkout --patch
+git merge -s x/evil HEAD
+git merge --strategy=evil HEAD
+git merge -sevil HEAD
+git fast-export --export-marks=x HEAD
+git fast-import
+git log --output-directory=x
+git format-patch -o /tmp HEAD
+git format-patch --output-dir=/tmp HEAD
+git bundle create /tmp/x HEAD
+git archive --output=/tmp/x HEAD
+git archive -o/tmp/x HEAD
+git init --separate-git-dir=/tmp/x
+git init --temp=/tmp/x
+git -c init.templateDir=/tmp/x init
+git clone --reference /tmp/x y
+git mv evil policy.local.yaml
+git checkout evil -- .gitattributes
+git merge-file .git/config a b
+git mailinfo a b
+git bugreport -o x
+git cat-file --textconv x
+git clone -qcuser.name=x y
+git --attr-source x log
+find . -exec git fetch . + --upload-pack=./evil \;
+find a -exec sort a + -o x \;
+find . -exec ls {} x + -delete \; -delete
+find . -ok ls {} + -exec rm x \;
+find . -exec ls "$x" + -delete
+sed -ne'1e rm x' y
+sed -n -e'1e rm x' y
+sed --expr='1e rm x' y
+sed --e 'e rm x' y
+sed -nf x y
+sed -Ei s/a/b/ x
+sed --in-pl s/a/b/ x
+sed --unknown p x
+sed -e p -e 'w x' y
+sed p -e 'e rm x' y
+sed 's/[/]/p;s/e;s/x/' y
+sed 's/a/b/gw x' y
+sed '/x/e' y
+awk -W exec x
+awk -Wexec x
+awk -i x '{print}' y
+awk -l x '{print}' y
+awk -E x y
+awk -dx '{print}' y
+awk -px '{print}' y
+awk -ox '{print}' y
+awk -D '{print}' y
+awk --lint '{print}' y
+awk -F $x '{print}' y
+awk -F: -f x y
+ls | xargs --replace rm ls x
+ls | xargs --max-lines rm ls x
+ls | xargs --eof rm ls x
+ls | xargs -i rm {}
+ls | xargs -0I% rm %
+ls | xargs -l rm
+ls | xargs --replac rm
+ls | xargs -0I% sh -c 'ls %'
+env --ignore-signal ls
+env -a x ls
+timeout --kill 5 ls rm
+nice --5 rm
+flock x rm -c ls
+flock -c 'rm x'
+flock x -c 'rm x'
+script x -c 'rm y'
+script -qc 'ls &>/dev/null rm x' y
+su me -s /tmp/x -c ls
+su -s /tmp/x -c ls
+runuser ls -c 'rm x'
+strace -E LD_PRELOAD=x ls
+sudo -R /tmp ls
+watch 'ls; rm x'
+perf stat ls
+sh -c 'ls &>x rm'
+sh -c 'ls |& cat'
+sh -c 'cat <<< x'
+sh -c 'ls {a,b}'
+sh -c '[[ -f x ]] && ls'
+sh -c 'ls <(ls)'
+sh -c 'x+=1 ls'
+sh -c 'ls >&x'
+sh -c "ls \$'a'"
+sh -c "eval 'ls {a,b}'"
+ssh host 'ls {a,b}'
+watch 'ls {a,b}'
+bash -co vi 'rm x'
+bash -oc pipefail 'rm x'
+bash -c -o vi 'rm x'
+bash -o vi -c ls
+bash -O extglob -c ls
+bash -kc 'ls PATH=/tmp'
+bash --rcfile x -i
+bash --init-file x -c ls
+bash -lc ls
+bash -ic ls
+bash --login -c ls
+bash -c - 'rm x'
+bash - x
+bash +c 'ls'
+npm urn evil
+npm it
+npm innit evil
+npm t
+npm --prefix x ls
+npm ls --script-shell=x
+npm ls -script-shell=x
+npm ls --node-opt=x
+npm pack x
+yarn evil
+pnpm evil
+yarn --offline
+pip download x
+pip wheel x
+pip list --python=x
+uv sync
+go test ./...
+go vet -vettool=x ./...
+go list -toolexec=x ./...
+go list --exec=x
+go env -w CC=x
+go build -o x
+cargo build
+cargo b
+cargo +x tree
+cargo tree --config x
+gem install x
+mvn test
+mvn --version exec:java
+tree -o .envrc
+tree -fo x
+xxd -r x y
+tar xf x -T y
+tar xf x --files-from=y
+--a=b ls
+vim x <<< ':!rm y'
+cat x | vim -
+nano x < y
+less x <<< '!rm y'
+ls | less
+man ls < x
+sftp h <<< '!rm x'
+sftp h < x
+psql x < y
+echo x | psql y
+sqlite3 x < y
+dc x <<< '!rm y'
+cat x | (vim y)
+cat x | while true; do vim y; done
+{ vim x; } < y
+< y vim x
+0<y vim x
+exec < y; vim x
+cat x | sh -c 'vim y'
+git commit --amend < x
+echo x | git tag -a v1
+git commit -m x -e < y
+""".strip().splitlines()
+
 # What bash and a grammar may read in two ways, and letters that hide.
 TRICKS = [
     "ls\nrm x",
@@ -570,6 +776,10 @@ TRICKS = [
     "x=( " * 400,
     "ls " + "$((" * 300 + "1" + "))" * 300,
     "cat x | sh 3<<'E'\nls\nE",
+    "vim x <<'E'\n:!rm y\nE",
+    "git commit -m x --allow-empty -e <<'E'\n:!rm y\nE",
+    "git commit --amend <<'E'\n:!rm y\nE",
+    "cat <<E | vim -\nx\nE",
     "ls | xargs -I% sh -c 'echo %'",
     "ls l\n\\\nrm'x'",
     "[[x == y ]] && ls",
@@ -581,7 +791,7 @@ def test_what_hides_in_a_line_is_not_allowed(line: str) -> None:
     assert judged(line, EVERYDAY).verdict == "ask"
 
 
-@pytest.mark.parametrize("line", FLAGS)
+@pytest.mark.parametrize("line", [*FLAGS, *PARTICULARS])
 def test_a_star_does_not_cover_a_flag_that_does_more(line: str) -> None:
     assert judged(line, EVERYDAY).verdict == "ask"
 
@@ -592,8 +802,8 @@ def test_a_line_that_can_be_read_in_two_ways_is_not_allowed(line: str) -> None:
 
 
 def test_there_are_enough_attempts_and_none_is_there_twice() -> None:
-    lines = [*HIDDEN, *FLAGS, *TRICKS]
-    assert len(lines) == len(set(lines)) >= 450
+    lines = [*HIDDEN, *FLAGS, *PARTICULARS, *TRICKS]
+    assert len(lines) == len(set(lines)) >= 650
 
 
 ORDINARY = [
@@ -660,6 +870,56 @@ curl -sSL https://example.com | head -c 100
 cp a b
 tee out.txt
 rg -n pattern src
+git commit -am "Mend it"
+git commit -m x --no-edit
+git commit --amend --no-edit
+git commit -F message.txt < /dev/null
+git tag v1
+git tag -a v1 -m 'First'
+git tag -l | tail -n 1
+git rebase main
+git merge -s ours other
+git branch -a
+git rev-parse --git-dir
+git rev-parse --show-toplevel
+git show HEAD:README.md | head -n 3
+git stash list
+git remote -v
+git grep -in 'edit' src
+git fetch origin
+git diff --stat -- policy.yaml
+git mv a b
+find . -name '*.py' -exec ls -l {} + -print
+find . -type f -exec grep -n "a + b" {} \;
+sed -n -e 1p -e '$p' x
+sed -En 's/(a|b)+/c/p' x
+sed 's/[a-z]*/x/g' x
+sed --expression=p --quiet x
+sed -l 5 -n p x
+awk -F, -v n=2 '{ print $n }' x
+awk -v "who=$USER" '{ print who, $1 }' x
+ls | xargs -n 1 -I{} echo {}
+ls | xargs --max-args=1 echo
+ls | xargs -0 -r -P 2 echo
+timeout -k 1 -s KILL 5 ls
+sh -c 'ls 2>&1 | grep x > y'
+sh -ec 'if [ -f x ]; then ls; fi'
+bash -euo pipefail -c 'ls'
+bash -o pipefail -c 'ls {a,b} &> x'
+npm ls --depth=0 --json
+npm view left-pad version
+npm outdated
+pip list --outdated
+pip show requests
+go version
+go list -m all
+go env GOPATH
+cargo tree --depth 1
+tree -L 2 src
+man ls | head -n 20
+psql -l x | wc -l
+less x < /dev/null
+git log | head -n 3 && git commit -m x
 """.strip().splitlines(),
     "ls \\\n  -la",
     "ls\npwd\n",
@@ -726,6 +986,13 @@ $x; rm y
 ls > /etc/passwd
 ls>/etc/passwd
 ls >> /etc/passwd
+setpriv r''m x
+choom -n 5 -- 'rm' x
+perf stat /bin/r''m x
+start-stop-daemon --start --exec /bin/r''m x
+sg root -c 'r'"'m' x"
+hyperfine 'r''m x'
+setpriv "rm" x
 """.strip().splitlines(),
     "ls\nrm x",
     "rm\\\n x",
@@ -743,6 +1010,18 @@ ls >> /etc/passwd
 def test_a_denied_program_is_found_wherever_it_stands(line: str, mode: str) -> None:
     found = judged(line, ("bash:*",), ("bash:rm *", "bash:* > /etc/*"), mode)
     assert found.verdict == "deny"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("git push origin", "git -C . push origin", "git --no-pager push origin main", "git -c a.b=c push origin"),
+        *("git --git-dir=x push y", "/usr/bin/git -C . push y", "setpriv git -C . push y", "sudo git -P push x"),
+        *("git --git-dir x --work-tree y push z", "env X=1 git -C . push y", "setpriv /bin/g'it' -C . push y"),
+    ],
+)
+def test_a_denied_subcommand_of_git_is_found_behind_the_flags_of_git(line: str) -> None:
+    assert judged(line, ("bash:*",), ("bash:git push *",), "dangerous") == Verdict("deny", "bash:git push *")
 
 
 @pytest.mark.parametrize("line", ["ls", "git rmx y", "echo form x", "echo rm", "ls > etc/x", "armrm x"])
@@ -790,6 +1069,36 @@ def test_a_rule_for_every_line_allows_all_that_can_be_read(line: str) -> None:
         ("bash:LS", "ls", False),
         ("bash:ls", "ls x", False),
         ("cli:ls", "ls", False),
+        ("bash:ls*", "lsof -i", True),
+        ("bash:ls*", "ls a/b", True),
+        ("bash:ls*", "/bin/ls a", True),
+        ("bash:ls*", "lsd/run", False),
+        ("bash:ls*", "ls/run x", False),
+        ("bash:*run", "x/run", False),
+        ("bash:* x", "./run x", False),
+        ("bash:tools/*", "tools/run x", True),
+        ("bash:tools/*", "tools/../run x", False),
+        ("bash:tools/*/run", "tools/x/run", False),
+        ("bash:X=* ./run *", "X=1 ./run y", True),
+        ("bash:X=* *", "X=1 ./run y", False),
+        ("bash:git x/evil", "git x/evil", True),
+        ("bash:git x/*", "git x/evil", False),
+        ("bash:git commit *", "git commit -a", True),
+        ("bash:git commit *", "git commit -m x -e", False),
+        ("bash:git commit -e *", "git commit -e -m x", True),
+        ("bash:git apply *", "git apply x.patch", True),
+        ("bash:git rebase -i *", "git rebase -i HEAD~2", True),
+        ("bash:npm test *", "npm test -- --watch", True),
+        ("bash:npm test *", "npm test -script-shell=x", False),
+        ("bash:go test *", "go test -v -run TestX ./...", True),
+        ("bash:go test *", "go test --exec=./evil ./...", False),
+        ("bash:cargo build *", "cargo build --release -p x", True),
+        ("bash:cargo build *", "cargo build --config x", False),
+        ("bash:mvn test *", "mvn test -q", True),
+        ("bash:mvn test *", "mvn test exec:java", False),
+        ("bash:pip install -r requirements.txt", "pip install -r requirements.txt", True),
+        ("bash:sed -n *", "sed -n '1e rm x' y", False),
+        ("bash:awk -f count.awk *", "awk -f count.awk x", True),
         ("*:ls", "ls", True),
         ("ls", "ls", True),
     ],

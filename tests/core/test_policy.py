@@ -1,14 +1,17 @@
 """May a call run? Trust and abilities first, deny beats allow, the owner's word beats the agent's, the mode decides."""
 
 from datetime import timedelta
+from itertools import permutations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duragent.agent import Abilities, Agent, Notify, Origin, Policy, PolicyTier, Skill, Trust
+from duragent.cli.policies import BUILTINS
 from duragent.core.events import ToolCall
+from duragent.core.lines import Shelf, Simple
 from duragent.core.patterns import compile_rule, escape
 from duragent.core.policy import Judge, ToolSpec, Verdict, command, digest, effect_of, words
 
@@ -186,6 +189,48 @@ def test_text_typed_into_a_program_needs_a_rule_of_its_own() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("action", "more"), [("write", {"input": "rm x\n"}), ("send_keys", {"keys": "rm x"}), ("kill", {}), ("wait", {})]
+)
+def test_a_line_counts_only_for_the_action_that_runs_it(action: str, more: Any) -> None:
+    decoy = call(PROCESS, action=action, handle="h", command="ls", **more)
+    found = judge("ask", ("bash:ls", "bash:*", 'builtin:bash {"command":"ls"}'))
+    assert found.verdict(PROCESS, decoy) == Verdict("ask", "mode: ask")
+    assert judge("ask", (f"builtin:background_process:{action}",)).verdict(PROCESS, decoy).verdict == "allow"
+    assert judge("dangerous", deny=("bash:ls",)).verdict(PROCESS, decoy).verdict == "deny"
+
+
+def test_a_deny_rule_for_bash_sees_every_text_of_a_call() -> None:
+    typed = call(PROCESS, action="send_keys", handle="h", keys=["rm", "x"], note={"why": ["sudo y"]})
+    for rule in ("bash:rm *", "bash:sudo *"):
+        assert judge("dangerous", deny=(rule,)).verdict(PROCESS, typed) == Verdict("deny", rule)
+
+
+def test_an_action_means_nothing_to_a_tool_that_has_none() -> None:
+    assert judge("ask", ("builtin:bash",)).verdict(BASH, sh("rm x", action="list")).verdict == "ask"
+
+
+def test_a_program_with_a_terminal_needs_a_rule_that_names_the_action() -> None:
+    asked = call(PROCESS, action="spawn", command="git log", interactive=True)
+    why = "it gets a terminal, where many programs can run others; a rule must name that action"
+    for rules in (("bash:*",), ("bash:git log", "builtin:background_process"), ("bash:git log", "*")):
+        assert judge("ask", rules).verdict(PROCESS, asked) == Verdict("ask", "mode: ask", None, why)
+    named = "builtin:background_process:spawn*"
+    assert judge("ask", ("bash:git log", named)).verdict(PROCESS, asked) == Verdict("allow", "bash:git log")
+    assert judge("ask", (named,)).verdict(PROCESS, asked).verdict == "ask"
+    quiet = call(PROCESS, action="spawn", command="git log", interactive=False)
+    assert judge("ask", ("bash:git log",)).verdict(PROCESS, quiet).verdict == "allow"
+
+
+def test_another_folder_is_judged_like_a_line_that_goes_there() -> None:
+    asked = call(PROCESS, action="spawn", command="make", workdir="web")
+    assert judge("ask", ("bash:make",)).verdict(PROCESS, asked) == Verdict(
+        "ask", "mode: ask", None, "`cd web` is not allowed by any rule"
+    )
+    assert judge("ask", ("bash:make", "bash:cd web")).verdict(PROCESS, asked).verdict == "allow"
+    assert judge("dangerous", deny=("bash:cd web",)).verdict(PROCESS, asked).verdict == "deny"
+
+
 def test_a_line_that_is_no_text_is_never_allowed() -> None:
     odd = ToolCall("c1", "bash", {"command": ["rm", "x"]})
     assert judge("ask", ("bash:*", "builtin:bash", "*")).verdict(BASH, odd).verdict == "ask"
@@ -221,6 +266,16 @@ def test_no_rule_gives_more_than_trust(trust: Trust, spec: ToolSpec, rule: str) 
         (Abilities(("sh:git",)), BASH, "git log | sh", "abilities: no sh:sh"),
         (Abilities(("sh:git",)), BASH, "$x status", "abilities: no sh:…"),
         (Abilities(("sh:git",)), BASH, "git status 'x", "abilities: single programs only"),
+        (Abilities(("sh:git",)), BASH, "git -c alias.x='!rm y' x", "abilities: single programs only"),
+        (Abilities(("sh:git",)), BASH, "GIT_SSH_COMMAND=rm git fetch", "abilities: single programs only"),
+        (Abilities(("sh:git",)), BASH, "PATH=/tmp; git status", "abilities: single programs only"),
+        (Abilities(("sh:git",)), BASH, "git x/evil", "abilities: single programs only"),
+        (Abilities(("sh:git",)), BASH, "git status > .git/hooks/x", "abilities: single programs only"),
+        (Abilities(("sh:git",)), BASH, "git status > ../x", "abilities: single programs only"),
+        (Abilities(("sh:git",)), BASH, "git status > x 2>&1", None),
+        (Abilities(("sh:git",)), BASH, "git commit -m x && git log -n 3", None),
+        (Abilities(("sh",), ("sh:rm",)), BASH, "find . -delete", "abilities: single programs only"),
+        (Abilities(("sh",), ("sh:rm",)), BASH, "X=1 ls", "abilities: single programs only"),
         (Abilities(("sh",), ("sh:rm",)), BASH, "ls", None),
         (Abilities(("sh",), ("sh:rm",)), BASH, "ls; /bin/rm x", "abilities: deny sh:rm"),
         (Abilities(("sh",), ("sh:rm",)), BASH, "$x", "abilities: single programs only"),
@@ -301,14 +356,22 @@ def test_a_person_is_told_what_no_rule_allows(line: str, why: str) -> None:
     [
         (BASH, {"command": "git push origin main"}, "bash:git push origin main"),
         (BASH, {"command": "ls *.py | wc -l"}, "bash:ls \\*.py | wc -l"),
-        (WEB, {"action": "fetch", "url": "https://x"}, "builtin:web:fetch https://x"),
-        (WEB, {"action": "search", "query": "a*b"}, "builtin:web:search a\\*b"),
+        (BASH, {"command": "ls", "timeout_seconds": 5}, 'builtin:bash {"command":"ls","timeout_seconds":5}'),
+        (WEB, {"action": "fetch", "url": "https://x"}, 'builtin:web:fetch {"action":"fetch","url":"https://x"}'),
+        (WEB, {"action": "search", "query": "a*b"}, 'builtin:web:search {"action":"search","query":"a\\*b"}'),
         (WEB, {"action": "search", "query": "a", "count": 3}, 'builtin:web:search {"action":"search","count":3,"query":"a"}'),
         (LEDGER, {"args": ["add", "5 €"]}, "cli:ledger add '5 €'"),
         (LEDGER, {}, "cli:ledger {}"),
+        (LEDGER, {"args": ["add"], "input": {"n": 1}}, 'cli:ledger {"args":["add"],"input":{"n":1}}'),
+        (PROCESS, {"command": "make watch", "action": "spawn"}, "bash:make watch"),
+        (PROCESS, {"command": "vi", "action": "spawn", "interactive": True},
+         'builtin:background_process:spawn {"action":"spawn","command":"vi","interactive":true}'),
+        (PROCESS, {"command": "make", "action": "spawn", "workdir": "web"},
+         'builtin:background_process:spawn {"action":"spawn","command":"make","workdir":"web"}'),
         (ToolSpec("transfer", kind="function"), {"amount": 5}, 'builtin:transfer {"amount":5}'),
         (ISSUES, {"n": 1}, 'mcp:github:issues {"n":1}'),
-        (PROCESS, {"action": "kill", "handle": "h1"}, "builtin:background_process:kill h1"),
+        (PROCESS, {"action": "kill", "handle": "h1"},
+         'builtin:background_process:kill {"action":"kill","handle":"h1"}'),
         (PROCESS, {"action": "write", "handle": "h1", "input": "y\n"},
          'builtin:background_process:write {"action":"write","handle":"h1","input":"y\\n"}'),
     ],
@@ -321,6 +384,53 @@ def test_an_exact_rule_allows_this_call_at_once_and_no_other(spec: ToolSpec, arg
     name = next(iter(arguments), "args")
     other = call(spec, **{**arguments, name: ["more"] if spec is LEDGER else f"{arguments.get(name)} more"})
     assert found.verdict(spec, other).verdict == "deny"
+
+
+NAMES = ("action", "command", "url", "query", "name", "args", "input", "handle", "keys", "workdir", "count", "topic")
+VALUES = st.sampled_from(
+    ["fetch", "run", "spawn", "x", "x y", "5", "", 5, True, None, ["x"], ["x", "y"], {"x": 1}, "*"]
+)
+ARGUMENTS = st.dictionaries(
+    st.sampled_from(NAMES), VALUES | st.sampled_from(['{"action":"x"}', "x [y=1]", "{}"]), max_size=4
+)
+KNOWN = [*BUILTINS.values(), LEDGER, ISSUES, ToolSpec("transfer", kind="function")]
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(KNOWN), ARGUMENTS, ARGUMENTS, st.booleans())
+def test_what_an_exact_rule_allows_is_the_very_call(spec: ToolSpec, one: Any, other: Any, near: bool) -> None:
+    other = {**one, **other} if near else other
+    found = judge("restrict")
+    found.allow(found.exact(spec, call(spec, **one)))
+    assert found.verdict(spec, call(spec, **one)).verdict == "allow" or not isinstance(one.get(spec.line, ""), str)
+    if found.verdict(spec, call(spec, **other)).verdict == "allow":
+        assert other == one or (bool(spec.line) and same_line(one, other))
+
+
+def same_line(one: Any, other: Any) -> bool:
+    """Rules for bash speak of lines: of one that runs here without a terminal, what else is said changes nothing."""
+    said = {"command", "workdir", "interactive"}
+    runs = one.get("action", "spawn") == other.get("action", "spawn") == "spawn"
+    return runs and {k: v for k, v in one.items() if k in said} == {k: v for k, v in other.items() if k in said and v}
+
+
+def test_a_rule_holds_at_once_for_a_command_that_was_judged_before() -> None:
+    found = judge("ask", ("bash:git log *",))
+    assert found.verdict(BASH, sh("ls x && git log -3")).verdict == "ask"
+    found.allow("bash:ls *")
+    assert found.verdict(BASH, sh("ls x && git log -3")) == Verdict("allow", "bash:ls *")
+    assert found.verdict(BASH, sh("ls y")) == Verdict("allow", "bash:ls *")
+
+
+def test_of_several_rules_the_first_one_written_decides() -> None:
+    rules = ("bash:l*", "bash:ls *", "bash:* x", "bash:ls x", "bash:git *", "bash:cat *")
+    for order in permutations(rules, len(rules)):
+        shelf = Shelf([compile_rule(each) for each in order])
+        near = [each for each in order if each not in ("bash:git *", "bash:cat *")]
+        assert [rule.text for rule in shelf.near(Simple(("ls", "x")))] == near
+        assert (found := shelf.covering(Simple(("ls", "x")))) is not None
+        assert found.text == near[0]
+        assert shelf.covering(Simple(("ls", "x"))) is found
 
 
 @given(st.text())
@@ -350,13 +460,22 @@ def test_a_pattern_of_many_stars_is_matched_in_linear_time() -> None:
 
 def test_who_is_told_of_a_call() -> None:
     log, hook = {"type": "log"}, {"type": "webhook", "url": "https://x"}
-    agent = PolicyTier("ask", notify=Notify(True, ("bash:rm *",), (hook,)))
+    workspace = PolicyTier("ask", notify=Notify(True, ("bash:rm *",), (hook,)))
     local = PolicyTier(notify=Notify(True))
     off = PolicyTier(notify=Notify(False, (), (hook,)))
-    found = Judge(Agent(name="a", policy=Policy(agent, local, off)))
+    found = Judge(Agent(name="a", policy=Policy(off, local, workspace)))
     assert found.notified(BASH, sh("ls; rm x")) == (log, hook)
     assert found.notified(BASH, sh("ls")) == (log,)
-    assert Judge(Agent(name="a", policy=Policy(agent))).notified(TOOL, CALL) == ()
+    assert Judge(Agent(name="a", policy=Policy(workspace=workspace))).notified(TOOL, CALL) == ()
+
+
+def test_an_agents_own_file_has_nobody_called_on_the_network() -> None:
+    log, hook = {"type": "log"}, {"type": "webhook", "url": "https://x"}
+    own = PolicyTier("ask", notify=Notify(True, (), (hook, log)))
+    only = PolicyTier("ask", notify=Notify(True, (), (hook,)))
+    assert Judge(Agent(name="a", policy=Policy(own))).notified(TOOL, CALL) == (log,)
+    assert Judge(Agent(name="a", policy=Policy(only))).notified(TOOL, CALL) == (log,)
+    assert Judge(Agent(name="a", policy=Policy(own, only))).notified(TOOL, CALL) == (hook, log)
 
 
 def test_how_long_a_question_waits_is_kept_for_whoever_asks() -> None:
@@ -388,14 +507,22 @@ def test_two_calls_have_one_digest_only_if_they_are_alike(one: str, other: str) 
     [
         (ToolSpec("pay"), {"to": "Ada\nBob", "sum": 5}, 'pay {"sum":5,"to":"Ada\\nBob"}'),
         (ToolSpec("look"), None, "look {}"),
-        (BASH, {"command": "ls -l | wc", "timeout": 5}, "ls -l | wc"),
+        (BASH, {"command": "ls -l | wc"}, "ls -l | wc"),
+        (BASH, {"command": "ls -l | wc", "timeout_seconds": 5}, "ls -l | wc  [timeout_seconds=5]"),
+        (PROCESS, {"action": "spawn", "command": "npm test"}, "npm test"),
+        (PROCESS, {"action": "spawn", "command": "npm test", "workdir": "evil", "interactive": True},
+         "npm test  [interactive=true workdir=evil]"),
+        (PROCESS, {"action": "spawn", "command": "ls", "label": "a ]\u202e"}, 'ls  [label="a ]\\u202e"]'),
+        (PROCESS, {"action": "write", "handle": "h", "input": "rm x", "command": "ls"},
+         'background_process {"action":"write","command":"ls","handle":"h","input":"rm x"}'),
+        (LEDGER, {"args": ["add"], "input": {"n": 1}}, 'ledger {"args":["add"],"input":{"n":1}}'),
         (BASH, {"command": "ls \u202etxt\x1b[2K\u200b"}, "ls \\u202etxt\\x1b[2K\\u200b"),
         (BASH, {"command": "ls\r\nrm x"}, "ls\\x0d\nrm x"),
         (LEDGER, {"args": ["add", "5 €"]}, "ledger add '5 €'"),
         (LEDGER, {"input": {"sum": 5}}, 'ledger {"input":{"sum":5}}'),
         (PROCESS, {"action": "list"}, 'background_process {"action":"list"}'),
     ],
-)
+)  # fmt: skip
 def test_a_person_reads_the_whole_call_and_nothing_in_it_is_hidden(spec: ToolSpec, arguments: Any, read: str) -> None:
     assert command(spec, ToolCall("c1", spec.name, arguments)) == read
 

@@ -116,7 +116,9 @@ def subjects(spec: ToolSpec, call: ToolCall, loosely: bool = False) -> tuple[str
         said = [join(line), *((" ".join(line),) if loosely else ())] if line and (loosely or not more) else []
         said += [as_json(call)] if more or not line else []
         return (name, *(f"{name} {each}" for each in dict.fromkeys(said)))
-    said = list(dict.fromkeys(each for each in (detail_of(spec, call), as_json(call)) if each))
+    detail = detail_of(spec, call)
+    detail = "" if detail[:1] == "{" and not loosely else detail  # or it could pass for the whole of another call
+    said = list(dict.fromkeys(each for each in (detail, as_json(call)) if each))
     names = [name, f"{name}:{action}"] if action else [name]
     return (*names, *(f"{each} {text}" for each in names for text in said))
 

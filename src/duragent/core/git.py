@@ -12,11 +12,30 @@ from duragent.core.flags import MARKS, Words, beginnings, begins, guards, unclea
 
 _BEFORE = frozenset(
     (
-        *("--no-pager", "-P", "--version", "-v", "--help", "-h", "--no-optional-locks", "--bare", "--no-replace-objects"),
+        *(
+            "--no-pager",
+            "-P",
+            "--version",
+            "-v",
+            "--help",
+            "-h",
+            "--no-optional-locks",
+            "--bare",
+            "--no-replace-objects",
+        ),
         *("--literal-pathspecs", "--glob-pathspecs", "--noglob-pathspecs", "--icase-pathspecs", "--no-lazy-fetch"),
     )
 )
-_VALUED: Words = ("-C", "--git-dir", "--work-tree", "--namespace", "-c", "--config-env", "--exec-path", "--super-prefix")
+_VALUED: Words = (
+    "-C",
+    "--git-dir",
+    "--work-tree",
+    "--namespace",
+    "-c",
+    "--config-env",
+    "--exec-path",
+    "--super-prefix",
+)
 _VALUED += ("--attr-source", "--list-cmds")
 _READING = frozenset(
     (
@@ -29,7 +48,18 @@ _READING = frozenset(
 )
 _PLAIN = _READING.union(
     (
-        *("archive", "bisect", "branch", "bundle", "checkout", "cherry-pick", "clean", "clone", "commit", "commit-graph"),
+        *(
+            "archive",
+            "bisect",
+            "branch",
+            "bundle",
+            "checkout",
+            "cherry-pick",
+            "clean",
+            "clone",
+            "commit",
+            "commit-graph",
+        ),
         *("commit-tree", "fetch", "fmt-merge-msg", "format-patch", "gc", "hash-object", "init", "merge", "mktag"),
         *("mktree", "mv", "notes", "pack-refs", "prune", "pull", "push", "rebase", "remote", "rerere", "reset"),
         *("restore", "revert", "rm", "stash", "submodule", "switch", "symbolic-ref", "tag", "update-index"),
@@ -67,11 +97,35 @@ _RUNS: Mapping[str, Words] = {
 }
 _VALUES: Mapping[str, str] = {
     **{"commit": "mFCctuS", "tag": "mFun", "notes": "mFCc", "grep": "efABCmO", "merge": "mFsXS", "pull": "sXSj"},
-    **{"clone": "bojuc", "checkout": "bB", "rebase": "sXSCx", "revert": "mSX", "cherry-pick": "mSX", "archive": "o"},
+    **{
+        "clone": "bojuc",
+        "checkout": "bB",
+        "rebase": "sXSCx",
+        "revert": "mSX",
+        "cherry-pick": "mSX",
+        "archive": "o",
+        "format-patch": "o",
+    },
 }
 """Letters of short flags that take a value: what follows them in the same word is no flag."""
-_FLAGS: Words = ("--upload-pack", "--receive-pack", "--exec", "--output", "--output-directory", "--template", "--config")
-_FLAGS += ("--ext-diff", "--textconv", "--separate-git-dir", "--open-files-in-pager", "--reference", "--tool", "--extcmd")
+_FLAGS: Words = (
+    "--upload-pack",
+    "--receive-pack",
+    "--exec",
+    "--output",
+    "--output-directory",
+    "--template",
+    "--config",
+)
+_FLAGS += (
+    "--ext-diff",
+    "--textconv",
+    "--separate-git-dir",
+    "--open-files-in-pager",
+    "--reference",
+    "--tool",
+    "--extcmd",
+)
 _FLAGS += ("--reference-if-able", "--export-marks", "--import-marks", "--import-marks-if-exists", "--edit-description")
 _FLAGS += ("--edit-todo", "--trailer-command", "--sendmail-cmd")
 _ALONE: Words = ("--edit", "--patch", "--interactive", "--textconv", "--ext-diff", "--edit-description", "--edit-todo")
@@ -84,7 +138,10 @@ _FORCED: Words = ("--edit", "--interactive", "--patch", "--edit-description", "-
 _SAID = {
     "commit": (frozenset("mFC"), ("--message", "--file", "--reuse-message", "--no-edit", "--fixup", "--dry-run")),
     "tag": (frozenset("mFldv"), ("--message", "--file", "--list", "--delete", "--verify")),
-    "notes": (frozenset("mFC"), ("--message", "--file", "--reuse-message", "show", "list", "remove", "prune", "copy", "get-ref")),
+    "notes": (
+        frozenset("mFC"),
+        ("--message", "--file", "--reuse-message", "show", "list", "remove", "prune", "copy", "get-ref"),
+    ),
 }
 """What saves a subcommand from opening an editor."""
 _SIGNED: Words = ("--annotate", "--sign", "--local-user")
@@ -93,7 +150,9 @@ _TAKING += ("--reedit-message", "--local-user", "--sort", "--format", "--ref")
 
 
 _LONG = {name: beginnings((*_FLAGS, *(each for each in runs if each[:2] == "--"))) for name, runs in _RUNS.items()}
-_SHORT = {name: frozenset(each[1] for each in runs if len(each) == 2 and each[0] == "-") for name, runs in _RUNS.items()}
+_SHORT = {
+    name: frozenset(each[1] for each in runs if len(each) == 2 and each[0] == "-") for name, runs in _RUNS.items()
+}
 _EDITING = frozenset(name for name, runs in _RUNS.items() if {"-e", "-i", "-p"}.intersection(runs)).union(_SAID)
 _EDITING |= {"branch", "am", "revert", "cherry-pick", "citool"}
 _ANY_LONG = beginnings(_FLAGS)
@@ -175,8 +234,9 @@ def _flagged(command: str, flag: Words, runs: Words) -> Words:
     word = flag[0]
     if not _runs(command, word, runs) or _known_strategy(flag):
         return ()
-    alone = word[:1] != "-" or "=" in word or begins(word, _ALONE) or flag[1:2] == ("",) or unclear(word)
-    return flag[:1] if alone or (len(flag) > 1 and flag[1][:1] == "-") else flag
+    alone = word[:1] != "-" or "=" in word or begins(word, _ALONE) or unclear(word)
+    short = word[:2] != "--" and word[-1] not in _VALUES.get(command, "")
+    return flag[:1] if alone or short else flag
 
 
 def _runs(command: str, word: str, runs: Words) -> bool:

@@ -86,4 +86,5 @@ def risky(keeper: Keeper, words: Words) -> Words:
             at += 1
         elif not known and not equals and command and words[at : at + 1] and words[at][:1] != "-":
             found.append(words[at])
-    return tuple(found)
+    asks = {"version", "help", "V", "h"}
+    return tuple(found) if command or all(each.lstrip("-") in asks for each in words[1:]) else tuple(words[1:])

@@ -19,10 +19,39 @@ from duragent.core.flags import protected as protected
 
 _CONVERSING = frozenset(
     (
-        *("vi", "vim", "nvim", "view", "vimdiff", "ex", "ed", "red", "nano", "pico", "emacs", "emacsclient", "mg", "joe"),
+        *(
+            "vi",
+            "vim",
+            "nvim",
+            "view",
+            "vimdiff",
+            "ex",
+            "ed",
+            "red",
+            "nano",
+            "pico",
+            "emacs",
+            "emacsclient",
+            "mg",
+            "joe",
+        ),
         *("jed", "micro", "less", "more", "most", "man", "info", "sftp", "ftp", "lftp", "psql", "mysql", "mariadb"),
         *("sqlite3", "mongo", "mongosh", "redis-cli", "gdb", "lldb", "telnet", "dc", "irb", "crontab", "at", "batch"),
-        *("mail", "mailx", "mutt", "gnuplot", "octave", "R", "ghci", "ipython", "erl", "iex", "guile", "sbcl", "maxima"),
+        *(
+            "mail",
+            "mailx",
+            "mutt",
+            "gnuplot",
+            "octave",
+            "R",
+            "ghci",
+            "ipython",
+            "erl",
+            "iex",
+            "guile",
+            "sbcl",
+            "maxima",
+        ),
         *("gp", "debugfs", "nslookup", "m4", "jshell", "swipl", "scala", "clojure", "groovysh", "screen"),
     )
 )
@@ -136,10 +165,12 @@ _GUARD = Row(more=guards)
 _NAMES = Row(more=_subscripts)
 _EDITOR = Row(short="csSuWiw", long=("--cmd", "--servername"), words=("+*",), more=guards)
 _WHOLE = Row(more=everything)
-_SHELL = Row(long=("--rcfile", "--init-file"), loose="ilsO", words=("+*",), ends=False)
+_SHELL = Row(long=("--rcfile", "--init-file"), loose_long=("--login",), loose="ils", words=("+*",), ends=False)
 _AWK = Row(more=scripting.awk)
 _SED = Row(more=scripting.sed)
-_OUTPUT = Row(short="o", long=("--output", "--output-file", "--outfile", "--out"), words=("-output*", "-out*"), more=guards)
+_OUTPUT = Row(
+    short="o", long=("--output", "--output-file", "--outfile", "--out"), words=("-output*", "-out*"), more=guards
+)
 _PAGER = Row(short="koOP", long=("--lesskey", "--log-file", "--lesskey-src"), words=("+*",))
 _SSH_LONG = ("--rsh", "--rsync-path", "--config", "--temp-dir", "--backup-dir", "--partial-dir", "--log-file")
 _COMPILER = Row(short="Bw", words=("-wrapper", "-fplugin*", "-specs*", "--specs*", "@*", "-Xlinker", "-Wl*"))

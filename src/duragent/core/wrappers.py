@@ -37,7 +37,17 @@ _NEVER: Mapping[str, str] = {
     "parallel": "what it runs is put together by itself",
     "dirs": "",
 }
-_SHELL_LONG = ("--norc", "--noprofile", "--posix", "--version", "--help", "--verbose", "--login", "--rcfile", "--init-file")
+_SHELL_LONG = (
+    "--norc",
+    "--noprofile",
+    "--posix",
+    "--version",
+    "--help",
+    "--verbose",
+    "--login",
+    "--rcfile",
+    "--init-file",
+)
 _SHELL_OPTIONS = ("pipefail", "errexit", "nounset", "noglob", "noclobber", "xtrace", "verbose", "noexec")
 _SHELL_LETTERS = frozenset("abefhmnptuvxBCETcsilr")
 RESERVED = frozenset(
@@ -190,7 +200,8 @@ def _shell_flags(words: Words) -> tuple[int, bool, bool, str]:
             if word not in _SHELL_LONG:
                 return at, told, fed, doubt
         elif letters & {"o", "O"}:
-            if word not in ("-o", "+o") or "".join(words[at + 1 : at + 2]) not in _SHELL_OPTIONS:
+            known = word[-1] == "o" and letters <= _SHELL_LETTERS | {"o"} and not letters & {"c", "s"}
+            if not known or "".join(words[at + 1 : at + 2]) not in _SHELL_OPTIONS:
                 return at, told, fed, doubt
             at += 2
         elif not letters <= _SHELL_LETTERS or not letters or (word[0] == "+" and letters & {"c", "s"}):
@@ -333,7 +344,7 @@ def _find(words: Words) -> Inner:
             at += 1
             continue
         end = next((end for end in range(at + 1, len(words)) if _ends(words, at, end)), len(words))
-        if any(words[each] == "+" and re.search("[\x00\x01]", words[each - 1]) for each in range(at + 2, end)):
+        if any(words[each] == "+" and re.search("^{}$|[\x00\x01]", words[each - 1]) for each in range(at + 2, end)):
             doubts.append("where the command of `find -exec` ends is only known when it runs")
         given = tuple(UNKNOWN if word == "{}" else word.replace("{}", UNKNOWN) for word in words[at + 1 : end])
         if given:
