@@ -108,7 +108,7 @@ def _named(spec: ToolSpec) -> str:
 
 
 def subjects(spec: ToolSpec, call: ToolCall, loosely: bool = False) -> tuple[str, ...]:
-    """What rules speak of: the tool, its action, and either with what the call says. `loosely` for rules that forbid."""
+    """What rules speak of: the tool, its action, and either with what the call says. Deny rules look `loosely`."""
     name, action = _named(spec), action_of(call) if spec.kind in ("builtin", "function") else ""
     if spec.kind == "cli":
         line = words(call)
@@ -124,7 +124,7 @@ def subjects(spec: ToolSpec, call: ToolCall, loosely: bool = False) -> tuple[str
 
 
 def exactly(spec: ToolSpec, call: ToolCall) -> str:
-    """The text of a rule that means this call alone: all it says, since a text that is cut out may be said otherwise."""
+    """The text of a rule that means this call alone: all it says, since a part of it may stand in others too."""
     name, action = _named(spec), action_of(call) if spec.kind in ("builtin", "function") else ""
     if spec.kind == "cli" and (line := words(call)) and arguments_of(call).keys() <= {"args"}:
         return f"{name} {join(line)}"

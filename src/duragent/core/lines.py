@@ -72,13 +72,12 @@ class Shelf:
 
     def covering(self, command: Simple) -> Rule | None:
         """The rule that allows a command with everything about it."""
-        try:
-            return self._covered[command]
-        except KeyError:
+        found = self._covered.get(command, self)
+        if found is self:
             if len(self._covered) >= _REMEMBERED:
                 self._covered.clear()
             found = self._covered[command] = covering(self.near(command), command)
-            return found
+        return found  # type: ignore[return-value]
 
     def near(self, command: Simple) -> Sequence[Rule]:
         """The rules that may cover a command, in their order."""
@@ -153,7 +152,7 @@ def obstacle(rules: Iterable[Rule], command: Simple) -> str:
 
 
 def _fits(rule: Rule, command: Simple, texts: tuple[str, ...]) -> bool:
-    if any(map(rule.matches, texts)):
+    if rule.matches(texts[0]) or (len(texts) > 1 and any(map(rule.matches, texts[1:]))):
         return rule.literal is not None or _writes_folder(rule, command)
     return rule.quotes and bool(command.source) and rule.matches(command.source) and _writes_folder(rule, command)
 
@@ -161,13 +160,17 @@ def _fits(rule: Rule, command: Simple, texts: tuple[str, ...]) -> bool:
 def _writes_folder(rule: Rule, command: Simple) -> bool:
     """Whether the folder of a program is no star's doing: `ls*` is `lsof` too, but not a program in `lsd/`."""
     program = command.program
+    if "/" not in program:
+        return True
     folder = program[: program.rfind("/") + 1]
-    return folder in ("", *_SYSTEM) or program in rule.words or rule.pieces[0].startswith(folder)
+    return folder in _SYSTEM or program in rule.words or rule.pieces[0].startswith(folder)
 
 
 def _texts(command: Simple) -> tuple[str, ...]:
-    said = (*command.assignments, *command.words)
     program = command.program
+    if not command.assignments and program[:1] != "/":
+        return (text_of(command.words),)
+    said = (*command.assignments, *command.words)
     for folder in _SYSTEM if program.startswith(_SYSTEM) else ():
         if program.startswith(folder) and "/" not in program[len(folder) :]:
             short = (*command.assignments, program[len(folder) :], *command.words[1:])
@@ -184,9 +187,9 @@ def denied_texts(command: Simple, quotes: bool) -> tuple[str, ...]:
     """All the ways in which a rule may have meant this command; also with quotes, where a rule has some."""
     words, before = command.words, command.assignments
     text = " ".join(words)
-    if not before and not quotes and ("git" not in text or (words[0] == "git" and text[4:5] != "-")):
-        if "/" not in command.program:
-            return (text,)
+    plain = "git" not in text or (words[0] == "git" and text[4:5] != "-" and "git" not in text[4:])
+    if plain and not before and not quotes and words and "/" not in words[0]:
+        return (text,)
     found = dict.fromkeys((text, *(" ".join(git.stripped(("git", *words[at + 1 :]))) for at in _gits(words))))
     for program in {command.program, posixpath.basename(command.program)}:
         named = (program, *words[1:]) if words else ()

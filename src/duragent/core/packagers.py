@@ -36,9 +36,10 @@ _PYTHON = Keeper(
 _RUST = Keeper(
     frozenset(("tree", "version", "search", "pkgid", "locate-project", "help", "info")),
     _COMMON | {"release", "r", "lib", "bins", "tests", "examples", "benches", "all-targets", "all-features", "features"}
-    | {"no-default-features", "package", "p", "workspace", "locked", "frozen", "depth", "d", "i", "invert", "e", "edges"}
+    | {"no-default-features", "package", "p", "workspace", "locked", "frozen", "depth", "i", "invert", "e", "edges"}
     | {"color", "test", "bin", "example", "bench", "j", "jobs", "no-run", "no-fail-fast", "doc", "check", "exclude"},
-    frozenset(("package", "p", "features", "depth", "color", "test", "bin", "example", "bench", "j", "jobs", "exclude")),
+    frozenset(("package", "p", "features", "depth", "color", "test", "bin", "example", "bench", "j", "jobs"))
+    | {"exclude", "e", "edges", "i", "invert"},
 )  # fmt: skip
 _GO = Keeper(
     frozenset(("version", "list", "doc", "help", "env")),

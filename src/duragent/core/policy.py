@@ -103,7 +103,7 @@ class Judge:
         return None, None
 
     def _remember_literal(self, rule: Rule) -> None:
-        """A rule without a star also allows the whole line that it is, or the call with all it says, letter by letter."""
+        """A rule without a star also allows the whole line or call that it is, letter by letter."""
         if rule.literal is not None and rule.type in ("bash", "builtin"):
             self._literals.setdefault(f"{rule.type}:{rule.literal}", rule)
 

@@ -68,6 +68,7 @@ class Row(Struct, frozen=True):
     more: Callable[[Words], Words] | None = None  # what no list can say
     ends: bool = True  # `--` ends the flags
     first: bool = False  # its first argument that is no flag decides what it does
+    whole: bool = False  # `more` says everything
 
 
 def risky(words: Words) -> Words:
@@ -75,6 +76,8 @@ def risky(words: Words) -> Words:
     row = _row(words[0]) if words else None
     if row is None:
         return ()
+    if row.whole and row.more is not None:
+        return row.more(words)
     found: list[str] = []
     for at, word in enumerate(words[1:], 1):
         if row.ends and word == "--":
@@ -153,6 +156,11 @@ def _tests(words: Words) -> Words:
     return () if (unary or binary) and not any("\x01" in word for word in said) else tuple(said)
 
 
+def _second(words: Words) -> Words:
+    """What stands after the file that is read is a file that is written."""
+    return tuple(operands(words)[1:])
+
+
 def _dd(words: Words) -> Words:
     return tuple(word for word in words[1:] if MARKS.search(word) or word.startswith("of="))
 
@@ -164,7 +172,7 @@ def _openssl(words: Words) -> Words:
 _GUARD = Row(more=guards)
 _NAMES = Row(more=_subscripts)
 _EDITOR = Row(short="csSuWiw", long=("--cmd", "--servername"), words=("+*",), more=guards)
-_WHOLE = Row(more=everything)
+_WHOLE = Row(more=everything, whole=True)
 _SHELL = Row(long=("--rcfile", "--init-file"), loose_long=("--login",), loose="ils", words=("+*",), ends=False)
 _AWK = Row(more=scripting.awk)
 _SED = Row(more=scripting.sed)
@@ -174,11 +182,54 @@ _OUTPUT = Row(
 _PAGER = Row(short="koOP", long=("--lesskey", "--log-file", "--lesskey-src"), words=("+*",))
 _SSH_LONG = ("--rsh", "--rsync-path", "--config", "--temp-dir", "--backup-dir", "--partial-dir", "--log-file")
 _COMPILER = Row(short="Bw", words=("-wrapper", "-fplugin*", "-specs*", "--specs*", "@*", "-Xlinker", "-Wl*"))
-_ARCHIVER = Row(short="IFT", long=("--to-command", "--files-from", "--checkpoint-action", "--use-compress-program", "--info-script",
-                                  "--new-volume-script", "--rsh-command", "--rmt-command"),
+_ARCHIVER = Row(short="IFT", long=("--to-command", "--files-from", "--checkpoint-action", "--use-compress-program",
+                                  "--info-script", "--new-volume-script", "--rsh-command", "--rmt-command"),
                 loose="PC", loose_long=("--absolute-names", "--directory", "--checkpoint"), more=_tar)  # fmt: skip
+_WRITING: Words = (
+    "tree",
+    "iconv",
+    "pandoc",
+    "xsltproc",
+    "xmllint",
+    "dot",
+    "indent",
+    "strip",
+    "objcopy",
+    "ruff",
+    "protoc",
+    "swig",
+)
+_WRITING += ("bison", "flex", "yacc", "lex", "gperf", "nm", "ar", "ranlib", "readelf", "tsc")
+_TOUCHING: Words = (
+    "gzip",
+    "gunzip",
+    "bzip2",
+    "xz",
+    "zstd",
+    "sponge",
+    "shred",
+    "mkfifo",
+    "rmdir",
+    "unlink",
+    "pdftotext",
+)
+_RUNNING: Words = (
+    "setpriv",
+    "choom",
+    "perf",
+    "dbus-run-session",
+    "ssh-agent",
+    "sg",
+    "newgrp",
+    "start-stop-daemon",
+    "hyperfine",
+)
+_RUNNING += ("linux32", "linux64", "i386", "x86_64", "proot", "firejail", "bwrap", "valgrind", "gdbserver", "rr")
+_RUNNING += ("cgexec", "systemd-inhibit", "wine", "faketime", "fakechroot", "eatmydata", "torsocks", "proxychains")
+_RUNNING += ("proxychains4", "ccache", "distcc", "prename", "rename", "exiftool", "lftp", "ftp", "mailx", "ipython")
+_RUNNING += ("irb", "gnuplot", "octave", "vipe", "parallel", "run-parts", "yt-dlp", "youtube-dl")
 _ROWS: Mapping[str, Row] = {
-    "git": Row(more=git.risky),
+    "git": Row(more=git.risky, whole=True),
     "tar": _ARCHIVER, "bsdtar": _ARCHIVER, "gtar": _ARCHIVER,
     "cpio": Row(short="HGFIO", long=("--rsh-command", "--rmt-command", "--file"), loose="i"),
     "find": Row(words=("-delete", "-fprint*", "-fls", "-files0-from"), ends=False),
@@ -188,7 +239,6 @@ _ROWS: Mapping[str, Row] = {
     "rsync": Row(short="eMT", long=_SSH_LONG, more=guards),
     "ssh": Row(short="oFEIJLRDwWS", long=()), "scp": Row(short="oFSiJD"), "sftp": Row(short="oFSbiJD"),
     "sort": Row(short="oT", long=("--compress-program", "--output", "--temporary-directory"), loose=""),
-    "uniq": Row(more=lambda words: tuple(operands(words)[1:])),
     "shuf": Row(short="o", long=("--output", "--random-source")),
     "split": Row(long=("--filter",), more=guards), "csplit": _GUARD,
     "awk": _AWK, "gawk": _AWK, "mawk": _AWK, "nawk": _AWK, "sed": _SED, "gsed": _SED,
@@ -211,7 +261,7 @@ _ROWS: Mapping[str, Row] = {
     "gmake": Row(short="fCIEW", long=("--file", "--makefile", "--directory", "--eval"), more=assigns),
     "cmake": Row(short="EPDC", long=("--build", "--install"), more=assigns), "ninja": Row(short="fCt"),
     "just": Row(short="fd", long=("--justfile", "--working-directory", "--shell", "--command"), more=assigns),
-    **{name: Row(more=partial(packagers.risky, keeper)) for name, keeper in packagers.KEEPERS.items()},
+    **{name: Row(more=partial(packagers.risky, keeper), whole=True) for name, keeper in packagers.KEEPERS.items()},
     "npx": Row(first=True, short="c", long=("--call",)), "uvx": Row(first=True), "bunx": Row(first=True),
     "docker": Row(first=True, loose="vHc", loose_long=("--volume", "--mount", "--privileged", "--host", "--config")),
     "podman": Row(first=True, loose="v", loose_long=("--volume", "--mount", "--privileged")),
@@ -252,17 +302,10 @@ _ROWS: Mapping[str, Row] = {
     "tox": Row(short="cx"), "ansible": _WHOLE, "ansible-playbook": _WHOLE, "terraform": Row(first=True),
     "ctags": Row(long=("--options", "--langdef"), short="f"), "ghostscript": _WHOLE, "gs": _WHOLE, "convert": _WHOLE,
     "ffmpeg": _GUARD, "diff": Row(long=("--output",)), "dc": Row(short="ef", long=("--expression", "--file")),
-    **dict.fromkeys(("tree", "iconv", "pandoc", "xsltproc", "xmllint", "dot", "indent", "strip", "objcopy", "ruff"), _OUTPUT),
-    **dict.fromkeys(("protoc", "swig", "bison", "flex", "yacc", "lex", "gperf", "nm", "ar", "ranlib", "readelf"), _OUTPUT),
-    **dict.fromkeys(("gzip", "gunzip", "bzip2", "xz", "zstd", "sponge", "shred", "mkfifo", "rmdir", "unlink"), _GUARD),
-    **dict.fromkeys(("setpriv", "choom", "perf", "dbus-run-session", "ssh-agent", "sg", "newgrp", "start-stop-daemon"), _WHOLE),
-    **dict.fromkeys(("hyperfine", "linux32", "linux64", "i386", "x86_64", "proot", "firejail", "bwrap", "valgrind"), _WHOLE),
-    **dict.fromkeys(("gdbserver", "rr", "cgexec", "systemd-inhibit", "wine", "faketime", "fakechroot", "eatmydata"), _WHOLE),
-    **dict.fromkeys(("torsocks", "proxychains", "proxychains4", "ccache", "distcc", "prename", "rename", "exiftool"), _WHOLE),
-    **dict.fromkeys(("lftp", "ftp", "mailx", "ipython", "irb", "gnuplot", "octave", "vipe", "parallel", "run-parts"), _WHOLE),
-    "xxd": Row(more=lambda words: tuple(operands(words)[1:]), loose="r"), "ptx": Row(more=lambda words: tuple(operands(words)[1:])),
+    **dict.fromkeys(_WRITING, _OUTPUT), **dict.fromkeys(_TOUCHING, _GUARD), **dict.fromkeys(_RUNNING, _WHOLE),
+    "xxd": Row(more=_second, loose="r"), "ptx": Row(more=_second), "uniq": Row(more=_second),
     "ssh-keygen": Row(short="fDMsw"), "ssh-add": Row(short="sTS"), "ltrace": Row(short="oFl", long=("--output",)),
-    "yt-dlp": _WHOLE, "youtube-dl": _WHOLE, "pdftotext": _GUARD, "tsc": _OUTPUT, "coverage": Row(first=True),
+    "coverage": Row(first=True),
     "ld.so": _WHOLE, "ld-linux-x86-64.so.2": _WHOLE, "ld-linux.so.2": _WHOLE, "setarch": _WHOLE, "capsh": _WHOLE,
     "read": _NAMES, "unset": _NAMES, "mapfile": Row(short="C", more=_subscripts), "let": _WHOLE, "getopts": _NAMES,
     "readarray": Row(short="C", more=_subscripts), "declare": Row(loose="nifF", more=_subscripts),

@@ -59,7 +59,7 @@ RESERVED = frozenset(
 
 
 class Inner(Struct, frozen=True):
-    """What a command starts. `shell` is who reads the scripts: bash, some other shell (`sh`), or "" for who reads now."""
+    """What a command starts. `shell` reads the scripts: `bash`, perhaps another (`sh`), or the one of now ("")."""
 
     commands: tuple[Simple, ...] = ()
     scripts: Words = ()
