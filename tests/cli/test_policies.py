@@ -56,6 +56,14 @@ def test_a_question_is_answered_with_the_rule_and_its_place(
     )
 
 
+@pytest.mark.parametrize("path", ["./agent", "agent/agent.yaml", "../{here}/agent"])
+def test_the_place_can_be_opened_however_the_agent_was_named(ruled: Program, path: str) -> None:
+    agent_of(ruled).rename(ruled.folder / "agent")
+    done = ruled("policy", "test", path.format(here=ruled.folder.name), "bash:rm x", "--format", "json")
+    file = ruled.folder / "agent" / "policy.yaml"
+    assert json.loads(done.out) == {"verdict": "deny", "rule": "bash:rm *", "file": str(file), "line": 7}
+
+
 def test_a_person_reads_the_verdict_the_place_and_why(ruled: Program) -> None:
     done = ruled("policy", "test", "assistant", "bash:git status | sh")
     assert (done.code, done.out.splitlines()) == (
@@ -146,6 +154,18 @@ def test_a_changed_policy_is_tried_on_every_past_call(ruled: Program) -> None:
     text = ruled("policy", "replay", "assistant", "--policy", "new.yaml").out.splitlines()
     assert text[:2] == ["session_01A  3  allow → deny  git status", "    bash:git *  (new.yaml:4)"]
     assert text[-1] == "4 verdicts of 4 calls would change."
+
+
+def test_programs_of_the_workspace_are_judged_as_programs(ruled: Program) -> None:
+    program = ruled.folder / ".duragent" / "tools" / "ledger" / "run"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n", encoding="utf-8")
+    made = (ev.ToolCall("c1", "ledger", {"args": ["add", "5"]}), ev.ToolCall("c2", "unknown", {"args": ["add"]}))
+    ruled.session(ev.UserMessage("Go"), ev.AssistantResponse("assistant", "", made), session_id="session_01A")
+    (ruled.folder / "new.yaml").write_text('mode: ask\ndeny: ["cli:*"]\n', encoding="utf-8")
+    done = ruled("policy", "replay", "assistant", "--policy", "new.yaml", "--format", "json")
+    changes = [(each["call_id"], each["before"], each["after"]) for each in json.loads(done.out)["changes"]]
+    assert changes == [("c1", "allow", "deny")]
 
 
 def test_the_same_policy_changes_nothing_and_other_agents_are_left_out(ruled: Program) -> None:

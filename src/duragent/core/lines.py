@@ -72,12 +72,11 @@ class Shelf:
 
     def covering(self, command: Simple) -> Rule | None:
         """The rule that allows a command with everything about it."""
-        found = self._covered.get(command, self)
-        if found is self:
+        if command not in self._covered:
             if len(self._covered) >= _REMEMBERED:
                 self._covered.clear()
-            found = self._covered[command] = covering(self.near(command), command)
-        return found  # type: ignore[return-value]
+            self._covered[command] = covering(self.near(command), command)
+        return self._covered[command]
 
     def near(self, command: Simple) -> Sequence[Rule]:
         """The rules that may cover a command, in their order."""

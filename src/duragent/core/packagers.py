@@ -21,47 +21,71 @@ class Keeper(Struct, frozen=True):
     every: bool = False  # each of its arguments is a subcommand
 
 
-_COMMON = frozenset(("json", "long", "l", "all", "a", "quiet", "q", "silent", "s", "verbose", "v", "vv", "help", "h"))
-_COMMON |= {"version", "V", "no-color", "offline", "dry-run", "n", "no-progress", "no-audit", "no-fund"}
-_NODE = Keeper(
-    frozenset(("ls", "list", "ll", "la", "view", "info", "show", "outdated", "root", "bin", "why", "explain", "ping")),
-    _COMMON | {"depth", "global", "g", "parseable", "p", "prod", "production", "dev", "omit", "include"},
-    frozenset(("depth", "omit", "include")),
+_COMMON = frozenset(("json", "long", "all", "quiet", "q", "silent", "verbose", "v", "vv", "help", "h", "version", "V"))
+_COMMON |= {"no-color", "offline", "dry-run", "no-progress", "no-audit", "no-fund"}
+_NODE_FLAGS = _COMMON | {
+    "depth",
+    "global",
+    "g",
+    "parseable",
+    "prod",
+    "production",
+    "dev",
+    "omit",
+    "include",
+    "s",
+    "a",
+    "l",
+}
+_NODE_VALUED = frozenset(("depth", "omit", "include"))
+_NPM = Keeper(
+    frozenset(("ls", "list", "ll", "la", "view", "info", "show", "outdated", "root", "why", "explain", "ping")),
+    _NODE_FLAGS,
+    _NODE_VALUED,
 )
+_PNPM = Keeper(frozenset(("ls", "list", "ll", "la", "outdated", "root", "why")), _NODE_FLAGS, _NODE_VALUED)
+_YARN = Keeper(frozenset(("info", "why")), _NODE_FLAGS, _NODE_VALUED)  # whatever it does not know is a script to it
 _PYTHON = Keeper(
-    frozenset(("list", "show", "freeze", "check", "--version", "tree")),
-    _COMMON | {"outdated", "o", "local", "user", "format", "not-required", "f", "upgrade", "U", "no-deps", "exclude"},
+    frozenset(("list", "show", "freeze", "check", "tree")),
+    _COMMON | {"outdated", "local", "user", "format", "not-required", "upgrade", "U", "no-deps", "exclude"},
     frozenset(("format", "exclude")),
 )
-_RUST = Keeper(
+_CARGO = Keeper(
     frozenset(("tree", "version", "search", "pkgid", "locate-project", "help", "info")),
-    _COMMON | {"release", "r", "lib", "bins", "tests", "examples", "benches", "all-targets", "all-features", "features"}
-    | {"no-default-features", "package", "p", "workspace", "locked", "frozen", "depth", "i", "invert", "e", "edges"}
-    | {"color", "test", "bin", "example", "bench", "j", "jobs", "no-run", "no-fail-fast", "doc", "check", "exclude"},
-    frozenset(("package", "p", "features", "depth", "color", "test", "bin", "example", "bench", "j", "jobs"))
-    | {"exclude", "e", "edges", "i", "invert"},
-)  # fmt: skip
+    _COMMON.union(
+        ("release", "r", "lib", "bins", "tests", "examples", "benches", "all-targets", "all-features", "features"),
+        ("no-default-features", "package", "p", "workspace", "locked", "frozen", "depth", "i", "invert", "e", "edges"),
+        ("color", "test", "bin", "example", "bench", "j", "jobs", "no-run", "no-fail-fast", "doc", "check", "exclude"),
+    ),
+    frozenset(("package", "p", "features", "depth", "color", "test", "bin", "example", "bench", "j", "jobs", "exclude"))
+    | {"e", "edges", "i", "invert"},
+)
 _GO = Keeper(
     frozenset(("version", "list", "doc", "help", "env")),
     frozenset(("v", "run", "count", "race", "cover", "short", "bench", "benchmem", "timeout", "failfast", "json", "m"))
-    | {"tags", "parallel", "p", "cpu", "skip", "x", "n", "a", "all", "short", "src", "cmd", "f", "e", "deps"},
+    | {"tags", "parallel", "p", "cpu", "skip", "x", "n", "a", "all", "src", "cmd", "f", "e", "deps"},
     frozenset(("run", "count", "bench", "timeout", "tags", "parallel", "p", "cpu", "skip", "f")),
 )
-_RUBY = Keeper(frozenset(("list", "search", "which", "contents", "dependency", "info", "outdated", "show")), _COMMON)
-_PHP = Keeper(frozenset(("show", "info", "outdated", "licenses", "validate", "why", "about", "depends")), _COMMON)
-_BUILD = Keeper(frozenset(("--version", "help")), _COMMON | {"stacktrace", "o", "B", "e", "X", "U"}, every=True)
-_OTHER = Keeper(frozenset(("version", "help", "list")), frozenset(("help", "h", "version", "V")))
+_GEM = Keeper(frozenset(("list", "search", "which", "contents", "dependency", "info", "outdated")), _COMMON)
+_COMPOSER = Keeper(frozenset(("show", "info", "outdated", "licenses", "validate", "why", "about", "depends")), _COMMON)
+_SYSTEM = Keeper(
+    frozenset(("list", "search", "show", "info", "version", "help")), frozenset(("installed", "upgradable"))
+)
+_TARGETS = Keeper(flags=_COMMON | {"stacktrace", "B"}, every=True)
+_ANY = Keeper(flags=_COMMON)
 KEEPERS: Mapping[str, Keeper] = {
-    **dict.fromkeys(("npm", "pnpm", "yarn", "bun", "cnpm", "corepack", "lerna", "nx", "turbo", "rush"), _NODE),
-    **dict.fromkeys(("pip", "pipx", "uv", "poetry", "pipenv", "conda", "mamba", "pdm", "rye", "hatch"), _PYTHON),
-    **dict.fromkeys(("mvn", "gradle", "gradlew", "mvnw", "ant", "rake", "sbt", "lein", "bazel", "scons"), _BUILD),
-    **dict.fromkeys(("gem", "bundle", "bundler"), _RUBY),
-    **dict.fromkeys(("mix", "rebar3", "stack", "cabal", "dotnet", "swift", "flutter", "dart", "invoke", "nox"), _OTHER),
-    **dict.fromkeys(("brew", "apt", "apt-get", "dnf", "yum", "apk", "pacman", "snap", "nix", "guix", "asdf"), _OTHER),
-    **dict.fromkeys(("mise", "pyenv", "rbenv", "nvm", "volta", "rustup", "docker-compose"), _OTHER),
-    "cargo": _RUST,
-    "go": _GO,
-    "composer": _PHP,
+    **{"npm": _NPM, "pnpm": _PNPM, "yarn": _YARN, "cargo": _CARGO, "go": _GO, "gem": _GEM, "composer": _COMPOSER},
+    **dict.fromkeys(("pip", "pipx", "uv", "poetry", "conda", "mamba"), _PYTHON),
+    **dict.fromkeys(("brew", "apt", "apt-get", "dnf", "yum", "apk", "snap", "asdf"), _SYSTEM),
+    **dict.fromkeys(("mvn", "mvnw", "gradle", "gradlew", "ant", "rake", "sbt", "lein", "bazel", "scons"), _TARGETS),
+    **dict.fromkeys(("bun", "cnpm", "corepack", "lerna", "nx", "turbo", "rush", "pipenv", "pdm", "rye", "hatch"), _ANY),
+    **dict.fromkeys(
+        ("bundle", "bundler", "mix", "rebar3", "stack", "cabal", "dotnet", "swift", "flutter", "dart"), _ANY
+    ),
+    **dict.fromkeys(
+        ("invoke", "nox", "pacman", "nix", "guix", "mise", "pyenv", "rbenv", "nvm", "volta", "rustup"), _ANY
+    ),
+    "docker-compose": _ANY,
 }
 
 

