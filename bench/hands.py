@@ -29,8 +29,9 @@ RULES = PolicyTier(
     deny=("bash:rm *", "bash:*curl*", "bash:sudo *", "bash:git push*"),
 )
 LINES = {
-    "judging `git status`": "git status src{n}",
-    "judging a typical line": "git log --oneline -{n} | grep -i 'fix{n}' | head -{n} && ls -la src{n}",
+    "judging `git status src`": "git status src{n}",
+    "judging a typical line: two commands, a quoted word": "grep -rn 'fix{n}' src{n} | head -{n}",
+    "judging a line of four commands": "git log --oneline -{n} | grep -i 'fix{n}' | head -{n} && ls -la src{n}",
     "judging a line with $( ), redirections and quotes": (
         'cat "$(git log -{n} --format=%H).txt{n}" 2>/dev/null | wc -l a{n} > out{n}.txt'
     ),
@@ -47,7 +48,10 @@ def policy(quick: bool) -> Iterator[Row]:
     for title, line in LINES.items():
         calls = [ToolCall("c", "bash", {"command": line.replace("{n}", str(n))}) for n in range(rounds)]
         micros = _micros(lambda call: judge.verdict(spec, call), calls)
-        yield Row(title, f"{micros:.0f} µs", "", "", "<= 100 µs", micros <= 100, micros / 100)
+        if "typical" in title:
+            yield Row(title, f"{micros:.0f} µs", "", "", "<= 100 µs", micros <= 100, micros / 100)
+        else:
+            yield Row(title, f"{micros:.0f} µs")
     plain = ToolSpec("note", kind="function", unruled="allow")
     free = Judge(Agent(name="a"))
     micros = _micros(lambda call: free.verdict(plain, call), [ToolCall("c", "note", {"n": n}) for n in range(rounds)])

@@ -1,6 +1,7 @@
 """What an agent's trust, its abilities and its owner's settings come to."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,11 @@ ENVIRON = {
     "LD_PRELOAD": "/evil.so",
     "SSH_AUTH_SOCK": "/run/agent",
 }
-PLAIN = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LC_TIME": "C", "TERM": "xterm", "USER": "p"}
+PLAIN = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LC_TIME": "C", "USER": "p", "TERM": "dumb"}
+PLAIN |= dict.fromkeys(("GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "EDITOR", "VISUAL"), "false")
+PLAIN |= {"GIT_PAGER": "cat", "PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 OWN = {**PLAIN, "HOME": "/tmp/home", "TMPDIR": "/tmp"}
-STEERING = ("duragent.yaml", "policy.yaml", "policy.local.yaml", ".envrc", ".mcp.json", ".vscode", ".idea", ".claude")
+STEERING = ("duragent.yaml", ".envrc", ".mcp.json", ".vscode", ".claude")
 
 
 class Here:
@@ -73,7 +76,7 @@ def test_an_agent_that_says_nothing_writes_where_it_works_and_reaches_nobody(her
         readable=(str(here.home),),
         writable=(str(here.work),),
         hidden=here.veiled(),
-        protected=(*(str(here.work / name) for name in STEERING), str(here.work / ".git")),
+        protected=(*(str(here.work / name) for name in STEERING), str(here.work / ".git"), str(here.work / "HEAD")),
         network="none",
         environment=OWN,
     )
@@ -97,7 +100,7 @@ def test_trust_decides_which_files(
     def inside(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(os.path.normpath(here.work / name) for name in names)
 
-    box = here.box(here.agent(trust=trust))
+    box = here.box(here.agent(trust=trust), files="full")
     shown = () if whole else (str(here.home),)
     assert (box.cwd, box.readable, box.writable, box.hidden, box.whole_disk) == (
         cwd or str(here.work),
@@ -106,6 +109,11 @@ def test_trust_decides_which_files(
         (*inside(hidden), *(() if whole else here.veiled())),
         whole,
     )
+
+
+def test_the_whole_disk_is_the_owner_s_to_give_and_otherwise_means_the_folder(here: Here) -> None:
+    agent = here.agent(trust=Trust("full", "none", "sandboxed"))
+    assert (here.box(agent), here.box(agent, files="full").whole_disk) == (here.box(), True)
 
 
 def test_a_whole_path_may_be_a_scope_where_nothing_is_at_stake(here: Here) -> None:
@@ -138,6 +146,9 @@ def test_a_scope_that_nobody_may_have_is_refused(here: Here, scope: str, why: st
         here.box(agent)
 
 
+_PORTS = ("hosts", ("b.org:8443", "c.org:444"))
+
+
 @pytest.mark.parametrize(
     ("trust", "owner", "hosts", "expected"),
     [
@@ -160,6 +171,13 @@ def test_a_scope_that_nobody_may_have_is_refused(here: Here, scope: str, why: st
         (Trust(network="scoped", scope=("b.org",)), "allowed", (), ("hosts", ("b.org",))),
         (Trust(network="scoped", scope=("b.org", "x.a.org")), "scoped", ("*.a.org",), ("hosts", ("x.a.org",))),
         (Trust(network="scoped", scope=("b.org",)), "scoped", (), ("hosts", ())),
+        (Trust(network="scoped", scope=("B.org:8443", "https://c.org:444/x")), "trust", (), _PORTS),
+        (
+            Trust(network="scoped", scope=("b.org", "c.org:22")),
+            "scoped",
+            ("b.org:443", "c.org"),
+            ("hosts", ("b.org:443",)),
+        ),
     ],
 )
 def test_trust_and_the_owner_decide_about_the_network(
@@ -186,9 +204,10 @@ def test_abilities_decide_about_files_and_network(here: Here, abilities: Abiliti
 def test_what_steers_the_agent_is_protected_when_it_lies_where_it_works(tmp_path: Path) -> None:
     """A project with its settings, its workspace and an agent's single file in the folder itself."""
     agent = Agent(name="a", source=Source(path=str(tmp_path / "a.agent.md"), files=("a.agent.md",)))
-    for name in (".duragent/agents", ".duragent/tools", ".git/hooks", ".git/modules/m", "lib/one/.git", "tree"):
+    for name in (".duragent/agents", ".duragent/tools", ".git/hooks", ".git/modules/m/n", "lib/one/.git", "tree"):
         (tmp_path / name).mkdir(parents=True)
-    for name in ("a.agent.md", "duragent.yaml", "tree/.git"):
+    heads = (".git/HEAD", ".git/modules/m/n/HEAD", "lib/one/.git/HEAD")
+    for name in ("a.agent.md", "duragent.yaml", ".idea", "tree/.git", *heads):
         (tmp_path / name).write_text("")
     state = tmp_path / ".duragent"
     places = Places(
@@ -200,11 +219,12 @@ def test_what_steers_the_agent_is_protected_when_it_lies_where_it_works(tmp_path
         config_file=str(tmp_path / "duragent.yaml"),
     )
     box = box_of(agent, places, environ={})
-    git = ("hooks", "config", "config.worktree", "commondir")
+    git, policies = ("hooks", "config", "commondir"), ("policy.yaml", "policy.local.yaml")
     assert sorted(os.path.relpath(path, tmp_path) for path in box.protected) == sorted(
         (
-            *(".duragent", ".duragent/agents", ".duragent/sessions", "a.agent.md", "tree/.git", *STEERING),
-            *(f"{place}/{name}" for place in (".git", ".git/modules/m", "lib/one/.git") for name in git),
+            *(".duragent", ".duragent/agents", ".duragent/sessions", "a.agent.md", ".idea", "tree/.git"),
+            *(*STEERING, *policies),
+            *(f"{place}/{name}" for place in (".git", ".git/modules/m/n", "lib/one/.git") for name in git),
         )
     )
     names = ("", "sessions", "agents", "memory", "skills/quarantine", "../memory")
@@ -257,7 +277,7 @@ def test_memory_is_protected_wherever_it_is_and_tokens_are_hidden_even_with_the_
     memory, file = str(here.work / "notes/memory"), str(here.work / "duragent.yaml")
     places = replace(here.places, memory_dirs=(memory,), secret_files=(file,), config_file=file)
     agent = here.agent(trust=Trust("full", "allowed", "full")) if whole else here.agent()
-    box = box_of(agent, places, environ={})
+    box = box_of(agent, places, environ={}, files="full")
     assert {memory, file} <= set(box.protected)
     assert (memory in box.hidden, file in box.hidden) == (not whole, True)
 
@@ -270,6 +290,53 @@ def test_a_scope_does_not_lead_into_what_is_remembered_or_kept_secret(here: Here
     agent = here.agent(trust=Trust(filesystem="scoped", scope=(scope,)))
     with pytest.raises(NotAllowed, match="the agent is steered from there"):
         box_of(agent, places, environ={})
+
+
+@pytest.mark.parametrize("kind", ["scoped", "read-only"])
+@pytest.mark.parametrize(
+    ("scope", "why"),
+    [
+        *((name, "the agent is steered from there") for name in (".duragent", ".duragent/sessions/1", "kept/agents")),
+        ("kept", "it holds"),
+    ],
+)
+def test_a_scope_inside_the_folder_does_not_lead_to_what_steers_agents(
+    here: Here, kind: Any, scope: str, why: str
+) -> None:
+    state = here.work / ".duragent"
+    places = Places(str(here.work), str(here.home), str(state), str(state / "sessions"), str(here.work / "kept/agents"))
+    with pytest.raises(NotAllowed, match=why):
+        box_of(here.agent(trust=Trust(filesystem=kind, scope=("src", scope))), places, environ={})
+
+
+@pytest.mark.parametrize("scope", [".git", ".git/hooks", "lib/.git/modules", ".vscode", "sub/.claude"])
+def test_a_scope_does_not_make_writable_what_other_programs_take_commands_from(here: Here, scope: str) -> None:
+    (here.work / scope).mkdir(parents=True)
+    with pytest.raises(NotAllowed, match="other programs take commands from"):
+        here.box(here.agent(trust=Trust(filesystem="scoped", scope=(scope,))))
+    assert here.box(here.agent(trust=Trust(filesystem="read-only", scope=(scope,)))).writable == ()
+
+
+def test_what_is_protected_stays_so_where_a_scope_is_that_very_folder(here: Here) -> None:
+    programs = here.work / "bin"
+    programs.mkdir()
+    agent = here.agent(trust=Trust(filesystem="scoped", scope=("bin",)))
+    box = box_of(agent, here.places, environ={"PATH": f"{programs}:/usr/bin"})
+    assert (box.writable, box.protected) == ((str(programs),), (str(programs),))
+
+
+def test_what_this_program_is_made_of_and_where_a_person_s_programs_are_is_protected(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (".venv/bin", "node_modules/.bin", "py/bin"):
+        (here.work / name).mkdir(parents=True)
+    monkeypatch.setattr(sys, "prefix", str(here.work / ".venv"))
+    monkeypatch.setattr(sys, "exec_prefix", str(here.work / ".venv"))
+    monkeypatch.setattr(sys, "base_prefix", str(here.work / "py"))
+    path = f"{here.work}/node_modules/.bin:{here.work}/missing:{here.work}:/usr/bin"
+    box = box_of(here.agent(), here.places, environ={"PATH": path})
+    steering = {str(here.work / name) for name in (*STEERING, ".git", "HEAD")}
+    assert sorted({*box.protected} - steering) == [str(here.work / n) for n in (".venv", "node_modules/.bin", "py")]
 
 
 NAMED = ("CITY", "WEATHER_TOKEN", "OPENAI_API_KEY", "MY_KEY", "LD_PRELOAD", "PATH", "DURAGENT_DEBUG", "GONE")
@@ -309,7 +376,7 @@ def test_without_the_ability_env_nothing_is_handed_on(here: Here) -> None:
 
 
 def test_with_the_whole_disk_home_is_the_person_s(here: Here) -> None:
-    box = here.box(here.agent(trust=Trust("full", "allowed", "full")))
+    box = here.box(here.agent(trust=Trust("full", "allowed", "full")), files="full")
     assert box.environment == {**PLAIN, "HOME": str(here.root / "person"), "TMPDIR": "/tmp"}
 
 

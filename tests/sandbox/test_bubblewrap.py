@@ -91,15 +91,12 @@ def test_a_protected_path_that_is_a_link_is_refused(tmp_path: Path) -> None:
         run(tmp_path, "true", box_at(tmp_path, protected=(str(tmp_path / ".vscode"),)))
 
 
-def test_a_git_config_that_a_command_makes_is_moved_aside(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
+def test_a_git_config_that_is_not_there_cannot_be_made(tmp_path: Path) -> None:
     config = tmp_path / ".git/config"
-    ending, code, said = run(tmp_path, f"echo evil > {config}", box_at(tmp_path, protected=(str(config),)))
-    assert (ending, code, config.exists()) == ("exited", 0, False)
-    kept = Path(said.strip().removesuffix("]").split(" moved to ")[1])
-    assert (kept.read_text(), said.startswith(f"\n[{config} must not be made by a command")) == ("evil\n", True)
-    kept.unlink()
-    kept.parent.rmdir()
+    config.parent.mkdir()
+    (tmp_path / ".git/HEAD").write_text("ref: refs/heads/main")
+    ended = run(tmp_path, f"echo evil > {config}; cat {config}", box_at(tmp_path, protected=(str(config),)))
+    assert (ended[:2], "Read-only" in ended[2], names(tmp_path / ".git")) == (("exited", 0), True, ["HEAD"])
 
 
 def test_outside_of_what_is_granted_a_folder_is_hidden_or_only_readable(tmp_path: Path) -> None:
@@ -214,7 +211,7 @@ async def _lookup(host: str, port: int) -> Sequence[str]:
 def test_a_command_reaches_the_hosts_it_may_and_no_other_way_out(tmp_path: Path) -> None:
     async def go(port: int) -> tuple[str, int, str]:
         sandbox = Bubblewrap(bwrap(), lookup=_lookup, public=lambda address: address == "127.0.0.1")
-        box = box_at(tmp_path, network="hosts", hosts=("good.test", "private.test"))
+        box = box_at(tmp_path, network="hosts", hosts=(f"good.test:{port}", f"private.test:{port}"))
         urls = [f"http://{name}:{port}/" for name in ("good.test", "private.test", "bad.test")]
         try:
             ended = await sandbox.run([PYTHON, "-I", "-c", _FETCH, *urls], box)

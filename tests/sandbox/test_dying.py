@@ -46,14 +46,18 @@ def test_a_runtime_that_is_killed_leaves_no_child_behind(name: str, tmp_path: Pa
     assert private == "/tmp" or _gone(private)
 
 
-def test_a_runtime_that_is_killed_leaves_no_stand_in_in_a_person_s_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_a_runtime_that_is_killed_leaves_no_stand_in_in_a_person_s_folder(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     require("bubblewrap", "that a killed runtime leaves no stand-ins")
     (tmp_path / ".idea").mkdir()
     protected = (".git", ".envrc", ".vscode", ".idea", "deep/er")
     with _runtime("bubblewrap", tmp_path, *protected) as (runtime, _, _):
         assert _names(tmp_path) == [".envrc", ".git", ".idea", ".vscode", "deep", "held"]
         (tmp_path / ".git/mine").write_text("made by a person while the command ran")
-        runtime.send_signal(signal.SIGKILL)
+        runtime.send_signal(number)
+        runtime.wait()
     assert [_gone(str(tmp_path / name)) for name in ("deep", ".vscode", ".envrc")] == [True, True, True]
     assert (_names(tmp_path), _names(tmp_path / ".git")) == ([".git", ".idea", "held"], ["mine"])
 

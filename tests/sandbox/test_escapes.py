@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from duragent.sandbox import BACKENDS
-from duragent.sandbox.escapes import ATTEMPTS, Outcome, try_escapes
+from duragent.sandbox.escapes import ATTEMPTS, Outcome, not_kept, try_escapes
 from tests.sandbox.boxing import opened, require
 
 
@@ -31,10 +31,28 @@ def test_without_a_sandbox_most_of_them_get_out() -> None:
         *("write outside", "link out", "hard link out", "agent file", "policy", "new local policy", "git hook"),
         *("move .git away", "session log", "read outside", "read hidden", "its environment", "its memory", "its files"),
         *("read across", "signal runtime", "kill", "TCP", "UDP", "abstract socket", "socket inside", "datagram pair"),
-        *("shared memory", "shell settings", "own folder", "runs as owner", "write to parent", "gain privileges"),
+        *(
+            "other settings",
+            "submodule config",
+            "hooks elsewhere",
+            "bare hook",
+            "deep config",
+            "crowd out",
+            "become bare",
+        ),
+        *("its interpreter", "its environment's name", "shared memory"),
+        *("shell settings", "own folder", "runs as owner", "write to parent", "gain privileges"),
     }
     assert len(out) > len(ATTEMPTS) / 2
     assert [each.evidence for each in outcomes if "broken" in each.evidence] == []
+
+
+def test_what_a_backend_does_not_keep_is_named() -> None:
+    named = {name: {attempt.name for attempt in not_kept(name)} for name in BACKENDS}
+    assert named == {
+        "bubblewrap": {"write to parent"},
+        "landlock": {"permissions outside", "shared memory", "see processes", "fill /tmp"},
+    }
 
 
 def test_there_are_enough_attempts_and_each_has_its_own_name() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from duragent.sandbox.proxy import Proxy, is_allowed
+from duragent.sandbox.proxy import Proxy, common, is_allowed
 
 
 @pytest.mark.parametrize(
@@ -31,13 +31,30 @@ def test_a_name_is_on_the_list_or_not(host: str, hosts: tuple[str, ...], expecte
     assert is_allowed(host, hosts) is expected
 
 
+@pytest.mark.parametrize(
+    ("entry", "ports"),
+    [("a.org", [80, 443]), ("a.org:443", [443]), ("*.org:8080", [8080]), ("a.org:x", []), ("a.org:", [80, 443])],
+)
+def test_a_host_alone_means_the_ports_of_the_web_and_one_with_a_port_that_port(entry: str, ports: list[int]) -> None:
+    assert [port for port in (22, 80, 443, 8080) if is_allowed("a.org", (entry,), port)] == ports
+
+
+def test_what_is_on_two_lists_is_what_both_allow() -> None:
+    mine = ("a.org", "b.org:22", "x.c.org", "d.org:443", "*.e.org", "f.org")
+    assert common(mine, ("a.org:443", "b.org", "*.c.org", "d.org", "*.e.org")) == (
+        *("a.org:443", "x.c.org", "d.org:443", "*.e.org"),
+    )
+
+
 async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     data = await reader.read(65536)
     writer.write(b"got " + data)
     writer.close()
 
 
-def ask(request: bytes, *, hosts: Sequence[str] = ("good.test",), addresses: Sequence[str] = ("127.0.0.1",)) -> bytes:
+def ask(
+    request: bytes, *, hosts: Sequence[str] = ("good.test:{port}",), addresses: Sequence[str] = ("127.0.0.1",)
+) -> bytes:
     """What the proxy answers, with a server behind `good.test`. {port} in the request is that server's."""
 
     async def lookup(host: str, port: int) -> Sequence[str]:
@@ -46,7 +63,8 @@ def ask(request: bytes, *, hosts: Sequence[str] = ("good.test",), addresses: Seq
     async def go() -> bytes:
         server = await asyncio.start_server(_echo, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        proxy = await Proxy.open(hosts, lookup=lookup, public=lambda address: address == "127.0.0.1")
+        listed = [each.replace("{port}", str(port)) for each in hosts]
+        proxy = await Proxy.open(listed, lookup=lookup, public=lambda address: address == "127.0.0.1")
         try:
             reader, writer = await asyncio.open_unix_connection(proxy.path)
             writer.write(request.replace(b"{port}", b"%d" % port))
@@ -98,7 +116,9 @@ def test_a_plain_request_is_sent_on_for_the_host_it_names_and_once() -> None:
             b"good.test is at 10.0.0.1",
         ),
         (b"CONNECT good.test:443 HTTP/1.1", ("good.test",), (), 502, b"it has no address"),
-        (b"CONNECT good.test:1 HTTP/1.1", ("good.test",), ("127.0.0.1",), 502, b"good.test cannot be reached"),
+        (b"CONNECT good.test:1 HTTP/1.1", ("good.test:1",), ("127.0.0.1",), 502, b"good.test cannot be reached"),
+        (b"CONNECT good.test:22 HTTP/1.1", ("good.test",), ("127.0.0.1",), 403, b"port 22 of good.test is not among"),
+        (b"GET http://good.test/ HTTP/1.1", ("good.test:443",), ("127.0.0.1",), 403, b"port 80 of good.test"),
         (b"CONNECT 127.0.0.1:80 HTTP/1.1", ("good.test",), ("127.0.0.1",), 403, b"127.0.0.1 is not among the hosts"),
         (b"GET https://good.test/ HTTP/1.1", ("good.test",), ("127.0.0.1",), 400, b"it names no host"),
         (b"GET / HTTP/1.1", ("good.test",), ("127.0.0.1",), 400, b"it names no host"),

@@ -20,7 +20,7 @@ BOTH = ("bubblewrap", "landlock")
 NAMESPACES = ("bubblewrap",)  # what only namespaces can keep
 _OUT = "ESCAPED"
 _BROKEN = ("NameError", "SyntaxError", "AttributeError", "TypeError", "ImportError", "ModuleNotFoundError")
-_ASIDE = re.compile(r"moved to (\S+/duragent-quarantine-[^/\s]+)")
+_ASIDE = re.compile(r"moved to (\S+/\.?duragent-quarantine-[^/\s]+)")
 _PRELUDE = """
 import errno, os, sys
 E = {name[6:]: value for name, value in os.environ.items() if name.startswith("STAGE_")}
@@ -65,6 +65,12 @@ def _a(name: str, about: str, program: str, kept_by: tuple[str, ...] = BOTH) -> 
     return Attempt(name, about, program, kept_by)
 
 
+_CROWD = """
+for n in range(40): os.makedirs(f"sub/a{n}/.git", exist_ok=True)
+d = "deep/er/and/deep/er/.git/hooks"
+os.makedirs(d, exist_ok=True); write(d + "/pre-commit")
+"""
+
 ATTEMPTS: tuple[Attempt, ...] = (
     # --- writing
     _a("write outside", "append to a file outside of its folder", 'write(OUT + "/file")'),
@@ -90,6 +96,22 @@ ATTEMPTS: tuple[Attempt, ...] = (
     _a("nested hook", "add a hook to a repository below", 'write("nested/.git/hooks/pre-commit"); escaped()'),
     _a("nested away", "rename the folder that holds it", 'os.rename("nested", "n2"); os.makedirs("nested/.git/hooks")'),
     _a("nested config", "make a git config that is not there yet", 'write("nested/.git/config")'),
+    _a("other settings", "lead git to other settings", 'write(".git/commondir", "w")'),
+    _a("other settings by renaming", "the same", 'write("sub/c"); os.rename("sub/c", ".git/commondir")'),
+    _a("submodule config", "change what git runs in a submodule", 'write(".git/modules/a/b/config")'),
+    _a(
+        "submodule hook",
+        "add a hook to it",
+        'os.makedirs(".git/modules/a/b/hooks"); write(".git/modules/a/b/hooks/pre-commit")',
+    ),
+    _a("hooks elsewhere", "add a hook to the folder that git's settings name", 'write(".husky/pre-commit")'),
+    _a("bare hook", "add a hook to a bare repository", 'os.makedirs("bare/hooks"); write("bare/hooks/post-receive")'),
+    _a("bare config", "change what git runs there", 'write("bare/config")'),
+    _a("deep config", "change what git runs in a repository far below", 'write("deep/er/and/deep/er/.git/config")'),
+    _a("crowd out", "hide a repository among many", _CROWD),
+    _a("become bare", "make a plain folder a repository", 'write("plain/HEAD")'),
+    _a("its interpreter", "replace a program that runs outside", 'os.unlink(".venv/bin/python")'),
+    _a("its environment's name", "put another in its place", 'os.rename(".venv", "v"); os.makedirs(".venv/bin")'),
     _a("shell settings", "make .envrc", 'write(".envrc")'),
     _a("link as settings", "make .envrc a link", 'os.symlink("/etc/passwd", ".envrc")'),
     _a("editor settings", "make .vscode", 'os.mkdir(".vscode")'),
@@ -288,6 +310,11 @@ ATTEMPTS: tuple[Attempt, ...] = (
         "  if os.fork() == 0:\n    time.sleep(60)\n  os._exit(0)",
     ),
 )
+
+
+def not_kept(backend: str) -> tuple[Attempt, ...]:
+    """What a backend does not promise to close, and which is therefore not tried on it."""
+    return tuple(attempt for attempt in ATTEMPTS if backend not in attempt.kept_by)
 
 
 async def try_escapes(

@@ -34,18 +34,34 @@ _KEPT = {
     "outside/hidden/secret": "{secret}",
     "work/agents/a/agent.yaml": "name: a",
     "work/policy.yaml": "mode: ask",
-    "work/.git/config": "[core]",
+    "work/.git/config": "[core]\n\thooksPath = .husky\n",
     "work/.git/hooks/sample": "",
     "work/.git/HEAD": "ref: refs/heads/main",
+    "work/.git/objects/kept": "",
+    "work/.git/modules/a/b/HEAD": "ref: refs/heads/main",
+    "work/.git/modules/a/b/config": "[core]",
+    "work/.husky/pre-push": "",
     "work/nested/.git/hooks/sample": "",
+    "work/bare/HEAD": "ref: refs/heads/main",
+    "work/bare/config": "[core]",
+    "work/bare/objects/kept": "",
+    "work/bare/refs/kept": "",
+    "work/deep/er/and/deep/er/.git/HEAD": "ref: refs/heads/main",
+    "work/deep/er/and/deep/er/.git/config": "[core]",
+    "work/.venv/bin/python": "",
+    "work/plain/keep": "",
     "work/state/sessions/1/events.jsonl": "{secret}",
     "work/state/lock": "",
     "work/sub/own": "",
 }
-_MISSING = ("work/.envrc", "work/policy.local.yaml", "work/.vscode", "work/.mcp.json", "work/nested/.git/config")
+_MISSING = (
+    *("work/.envrc", "work/policy.local.yaml", "work/.vscode", "work/.mcp.json", "work/nested/.git/config"),
+    *("work/.git/commondir", "work/bare/hooks/post-receive", "work/.git/modules/a/b/hooks/pre-commit"),
+    *("work/deep/er/and/deep/er/.git/hooks/pre-commit", "work/plain/HEAD", "work/.husky/pre-commit"),
+)
 _PROTECTED = (
     *("agents", "policy.yaml", ".git/hooks", ".git/config", "nested/.git/hooks", "state"),
-    *(".envrc", "policy.local.yaml", ".vscode", ".mcp.json", "nested/.git/config"),
+    *(".envrc", "policy.local.yaml", ".vscode", ".mcp.json", "nested/.git/config", ".venv", "plain/HEAD"),
 )
 LIMITS = Limits(seconds=20, memory_bytes=512 << 20, processes=48, file_bytes=8 << 20, tmp_bytes=16 << 20)
 
