@@ -85,9 +85,21 @@ def test_a_link_instead_of_hooks_keeps_the_whole_repository_and_where_it_leads(t
     (tmp_path / "b").mkdir()
     (tmp_path / "b/.git").symlink_to(tmp_path / "a/.git")
     assert found(tmp_path) == (
-        sorted(["a/.git", "a/.git", "a/.git/commondir", "a/.git/config", "b", "scripts"]),
+        sorted(["a/.git", "a/.git/commondir", "a/.git/config", "b", "scripts"]),
         [],
     )
+
+
+def test_a_link_on_the_way_to_a_submodule_or_another_working_folder_keeps_the_folder_with_the_link(
+    tmp_path: Path,
+) -> None:
+    git = repository(tmp_path / "a/.git")
+    repository(tmp_path / "elsewhere/m")
+    (git / "modules").symlink_to(tmp_path / "elsewhere")
+    (git / "worktrees/w").mkdir(parents=True)
+    (git / "worktrees/w/commondir").symlink_to("/etc/passwd")
+    expected = ["a/.git", "a/.git/worktrees/w", *parts("a/.git", "elsewhere/m")]
+    assert found(tmp_path) == (sorted(expected), [])
 
 
 def test_more_repositories_than_are_kept_in_detail_are_kept_whole(
@@ -109,7 +121,7 @@ def test_what_was_not_looked_into_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_folder_is_looked_through_again_when_something_near_its_top_has_changed(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    assert look(str(tmp_path)) == Found()
+    assert look(str(tmp_path)) == Found((), (), ())
     repository(tmp_path / "a/.git")
     assert found(tmp_path) == (parts("a/.git"), [])
 
@@ -172,3 +184,33 @@ def test_settings_elsewhere_that_a_repository_is_led_to_are_taken_away(name: str
     assert said.startswith(f"\n[{git}/commondir leads git to settings that may be anybody's;")
     kept.unlink()
     kept.parent.rmdir()
+
+
+def test_a_repository_that_a_command_makes_is_its_own_to_change_and_to_take_away(name: str, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+
+    async def go() -> list[tuple[str, int, str]]:
+        async with opened(name) as sandbox:
+            lines = (
+                "git init -q sub/mine",
+                "cd sub/mine && git config user.name me && git config user.name",
+                "rm -rf sub/mine",
+            )
+            return [told(await sh(sandbox, line, box_at(tmp_path))) for line in lines]
+
+    quiet = ("exited", 0, "")
+    assert asyncio.run(go()) == [quiet, ("exited", 0, "me\n"), quiet]
+    subprocess.run(["git", "init", "-q", str(tmp_path / "sub/mine")], check=True)
+    assert run(name, box_at(tmp_path), "echo evil > sub/mine/.git/config || echo no") == "no\n"
+
+
+def test_where_a_repository_was_nothing_stands_in_when_it_is_gone(name: str, tmp_path: Path) -> None:
+    repository(tmp_path / "sub/.git")
+
+    async def go() -> str:
+        async with opened(name) as sandbox:
+            await sh(sandbox, "true", box_at(tmp_path))
+            subprocess.run(["rm", "-rf", str(tmp_path / "sub")], check=True)
+            return told(await sh(sandbox, "ls -A; mkdir sub", box_at(tmp_path)))[2]
+
+    assert (asyncio.run(go()), (tmp_path / "sub").is_dir()) == ("", True)

@@ -119,14 +119,16 @@ def test_what_is_taken_away_is_renamed_whatever_it_is(place: str, tmp_path: Path
     """/dev/shm is another file system than the one for temporary files, as a person's folder may be."""
     folder = Path(place) / f"duragent-test-{os.getpid()}" if place != "tmp" else tmp_path
     folder.mkdir(exist_ok=True)
+    kept: list[Path] = []
     try:
         (folder / ".vscode/deep").mkdir(parents=True)
         os.mkfifo(folder / ".vscode/deep/pipe")
         os.mkfifo(folder / ".envrc")
-        os.truncate(os.open(folder / ".vscode/sparse", os.O_CREAT | os.O_RDWR), 1 << 40)
+        (folder / ".vscode/sparse").touch()
+        os.truncate(folder / ".vscode/sparse", 1 << 40)
         (folder / ".vscode").chmod(0o500)
         said = take_away([str(folder / name) for name in (".vscode", ".envrc", "missing")]).decode()
-        kept = [Path(line.removesuffix("]").split(" moved to ")[1]) for line in said.split("\n") if line]
+        kept += [Path(line.removesuffix("]").split(" moved to ")[1]) for line in said.split("\n") if line]
         assert [names(kept[0]), kept[1].is_fifo()] == [["deep", "sparse"], True]
         assert [(folder / name).exists() for name in (".vscode", ".envrc")] == [False, False]
     finally:

@@ -24,10 +24,9 @@ from duragent.agent import Abilities, Agent
 from duragent.errors import NotAllowed
 from duragent.sandbox import Box, Network
 from duragent.sandbox.environment import environment_of
-from duragent.sandbox.places import within
+from duragent.sandbox.places import PRIVATE_TMP, within
 from duragent.sandbox.proxy import common
 from duragent.sandbox.repositories import look
-from duragent.sandbox.running import PRIVATE_TMP
 
 Reach = Literal["none", "scoped", "allowed"]
 _ORDER: tuple[Reach, ...] = ("none", "scoped", "allowed")
@@ -244,7 +243,11 @@ def _protected(
     agent: Agent, places: Places, workdir: str, writable: tuple[str, ...], environ: Mapping[str, str]
 ) -> Iterator[str]:
     """Everything in a writable folder that must not be written."""
-    for path in (*_steering(agent, places, workdir), *_repositories(workdir), *_programs(environ, writable)):
+    for path in (
+        *_steering(agent, places, workdir),
+        *_repositories(workdir, below="/" in writable),
+        *_programs(environ, writable),
+    ):
         if path != workdir and any(within(path, each) for each in writable):
             yield path
 
@@ -268,11 +271,15 @@ def _steering(agent: Agent, places: Places, workdir: str) -> Iterator[str]:
             yield path
 
 
-def _repositories(workdir: str) -> Iterator[str]:
-    """What git takes commands from; where there is no repository, what would make the folder one."""
+def _repositories(workdir: str, *, below: bool) -> Iterator[str]:
+    """What git takes commands from in this folder; where there is no repository, what would make it one.
+
+    Those `below` come and go, and a backend that keeps to folders looks for them before each command.
+    """
     if not os.path.lexists(os.path.join(workdir, ".git")):
         yield from (os.path.join(workdir, name) for name in (".git", "HEAD"))
-    yield from look(workdir).protected
+    own = os.path.join(workdir, ".git")
+    yield from (path for path in look(workdir).protected if below or within(path, own))
 
 
 def _programs(environ: Mapping[str, str], writable: tuple[str, ...]) -> Iterator[str]:

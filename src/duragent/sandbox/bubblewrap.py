@@ -19,10 +19,10 @@ from duragent.errors import NotAllowed
 from duragent.sandbox import Box, Ending
 from duragent.sandbox.keeper import Order, rlimits
 from duragent.sandbox.placeholders import Placeholders, is_leftover
-from duragent.sandbox.places import check, homes, nearest, resolver, secrets, within
+from duragent.sandbox.places import PRIVATE_HOME, PRIVATE_TMP, check, homes, nearest, resolver, secrets, within
 from duragent.sandbox.proxy import Lookup, Proxy, lookup
 from duragent.sandbox.repositories import completed
-from duragent.sandbox.running import PRIVATE_HOME, PRIVATE_TMP, Prepared, Runner
+from duragent.sandbox.running import Prepared, Runner
 from duragent.sandbox.seccomp import build
 
 Kind = Literal["hide", "blank", "fill", "look", "write"]

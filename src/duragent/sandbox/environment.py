@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from duragent.agent import Agent
-from duragent.sandbox.running import PRIVATE_HOME, PRIVATE_TMP
+from duragent.sandbox.places import PRIVATE_HOME, PRIVATE_TMP
 
 PROVIDER_KEYS = frozenset(
     (

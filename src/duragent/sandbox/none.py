@@ -12,6 +12,7 @@ from duragent.sandbox.running import Plain, Runner, moved, private_folder
 
 class NoSandbox(Runner):
     name = "none"
+    keeps = False
 
     async def prepare(self, argv: Sequence[str], box: Box) -> Plain:
         folder = private_folder()

@@ -12,7 +12,9 @@ from functools import lru_cache
 
 from duragent.errors import NotAllowed
 from duragent.sandbox import Box
-from duragent.sandbox.running import PRIVATE_HOME, PRIVATE_TMP
+
+PRIVATE_TMP, PRIVATE_HOME = "/tmp", "/tmp/home"
+"""What a box calls the folder of its own that each command gets, and the home in it."""
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/snap")
 """Where programs and their settings are."""

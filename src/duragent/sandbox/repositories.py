@@ -7,6 +7,7 @@ and again where something near its top has changed. There is an end to looking: 
 
 import os
 import re
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -15,12 +16,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duragent.sandbox import Box
-from duragent.sandbox.places import within
+from duragent.sandbox.places import nearest, within
 
 FOLDERS, DEPENDENCIES = 12_000, 3_000  # how many are looked into, of people's own and of installed packages
 WHOLE, PARTS = 160, 24  # how many folders, and how many repositories in detail: each costs every command mounts
 _NEAR = 2  # how deep a change is noticed before a command
 _NOTICED = 400
+_REMEMBERED = 64
+_MOMENT_NS = 50_000_000
 _INSTALLED = {"node_modules", ".venv", "venv", "__pycache__", ".tox", "site-packages", "target"}
 _BARE = {"HEAD", "objects", "refs"}
 _CONFIG_BYTES = 262_144
@@ -33,24 +36,20 @@ class Found(Struct, frozen=True):
 
     protected: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()  # where git's own files are
 
 
-class _Walked(Struct, frozen=True):
-    found: Found
-    stamps: dict[str, int]
-
-
-_known: dict[str, _Walked] = {}
+_known: dict[str, "_Walk"] = {}
+_own: dict[str, tuple[int, ...]] = {}  # what commands made, and by what it is known again
 
 
 def look(folder: str) -> Found:
-    """What is in a folder. Remembered until something is added to or taken from a folder near its top."""
-    known = _known.get(folder)
-    if known is None or any(_stamp(path) != stamp for path, stamp in known.stamps.items()):
-        if len(_known) > WHOLE:
+    """What is in a folder. Remembered, and looked at again where a folder near its top has changed."""
+    if folder not in _known:
+        if len(_known) > _REMEMBERED:
             _known.clear()
-        known = _known[folder] = _walk(folder)
-    return known.found
+        _known[folder] = _Walk(folder)
+    return _known[folder].found()
 
 
 def completed(box: Box) -> tuple[Box, tuple[str, ...]]:
@@ -58,47 +57,126 @@ def completed(box: Box) -> tuple[Box, tuple[str, ...]]:
     if box.whole_disk or not box.writable:
         return box, ()
     found = [look(folder) for folder in box.writable]
-    unseen = tuple(path for each in found for path in each.unseen)
-    more = [path for each in found for path in each.protected]
+    own = [place for place, marks in _own.items() if _marks(place) == marks]
+    unseen = tuple(path for each in found for path in each.unseen if not nearest(path, own))
+    more = [path for each in found for path in each.protected if not nearest(path, own)]
     protected = tuple(dict.fromkeys((*box.protected, *more, *unseen)))
     return (box if protected == box.protected else replace(box, protected=protected)), unseen
 
 
+def seen(box: Box) -> set[str]:
+    """Where repositories are in what a command of this box can write."""
+    return {place for folder in box.writable for place in look(folder).places} if not box.whole_disk else set()
+
+
+def claim(places: Iterable[str]) -> None:
+    """These were made by a command: they are its own, to be changed and taken away, as long as they are the same."""
+    for place in [place for place, marks in _own.items() if _marks(place) != marks]:
+        del _own[place]
+    _own.update((place, _marks(place)) for place in places)
+
+
 def _stamp(path: str) -> int:
+    """When a folder was last changed. A moment ago could also have been a moment later: that does not count."""
     try:
-        return os.stat(path, follow_symlinks=False).st_mtime_ns
+        changed = os.stat(path, follow_symlinks=False).st_mtime_ns
     except OSError:
         return 0
+    return changed if time.time_ns() - changed > _MOMENT_NS else -1
 
 
-def _walk(top: str) -> _Walked:
-    stamps: dict[str, int] = {}
-    repositories: list[tuple[str, str]] = []  # where git's files are, and what they are about
-    files: list[str] = []
-    own, installed = deque([(top, 0)]), deque[tuple[str, int]]()
-    left, spare = FOLDERS, DEPENDENCIES
-    while (own and left) or (installed and spare and not own):
-        queue = own or installed
-        left, spare = (left - 1, spare) if queue is own else (left, spare - 1)
-        folder, depth = queue.popleft()
-        if depth < _NEAR and len(stamps) < _NOTICED:
-            stamps[folder] = _stamp(folder)
+def _marks(place: str) -> tuple[int, ...]:
+    """By what a repository is known again: its number on the disk is soon another's, when git made it stays."""
+    found = []
+    for path in (place, os.path.join(place, "description"), os.path.join(place, "info")):
+        try:
+            about = os.lstat(path)
+            found += [about.st_dev, about.st_ino, 0 if path == place else about.st_mtime_ns]
+        except OSError:
+            found.append(0)
+    return tuple(found)
+
+
+class _Walk:
+    """What is known of one folder."""
+
+    def __init__(self, top: str) -> None:
+        self._top = top
+        self._near: dict[str, tuple[int, int, set[str]]] = {}  # when it was changed, how deep it is, its folders
+        self._repositories: dict[str, str] = {}  # where git's files are, and what they are about
+        self._files: set[str] = set()
+        self._unseen: list[str] = []
+        self._left, self._spare = FOLDERS, DEPENDENCIES
+        self._go([(top, 0)])
+        self._found = self._summed()
+
+    def found(self) -> Found:
+        self._left, self._spare = FOLDERS, DEPENDENCIES  # for each look: folders come and go as long as we live
+        changed = [path for path, (stamp, _, _) in self._near.items() if stamp == -1 or _stamp(path) != stamp]
+        for path in changed:
+            if path in self._near:
+                self._look_again(path)
+        if changed:
+            self._found = self._summed()
+        return self._found
+
+    def _look_again(self, folder: str) -> None:
+        _, depth, before = self._near[folder]
+        for gone in [path for path in self._near if not os.path.isdir(path)]:
+            del self._near[gone]
+        if os.path.basename(folder) == ".git":
+            self._near[folder] = (_stamp(folder), depth, before)
+        elif folder in self._near:
+            now = self._visit(folder, depth)
+            self._go([(os.path.join(folder, name), depth + 1) for name in sorted(now - before)])
+
+    def _go(self, folders: list[tuple[str, int]]) -> None:
+        own, installed = deque(folders), deque[tuple[str, int]]()
+        while (own and self._left) or (installed and self._spare and not own):
+            queue = own or installed
+            if queue is own:
+                self._left -= 1
+            else:
+                self._spare -= 1
+            folder, depth = queue.popleft()
+            for name in sorted(self._visit(folder, depth)):
+                beside = installed if queue is installed or name in _INSTALLED else own
+                beside.append((os.path.join(folder, name), depth + 1))
+        self._unseen += [path for path, _ in own]
+
+    def _visit(self, folder: str, depth: int) -> set[str]:
+        """Note what one folder is; the folders in it that are still to be looked into."""
+        stamp = _stamp(folder)
         names, folders = _entries(folder)
+        git = os.path.join(folder, ".git")
         if ".git" in folders:
-            repositories.append((os.path.join(folder, ".git"), folder))
-            if depth < _NEAR:
-                stamps[os.path.join(folder, ".git")] = _stamp(os.path.join(folder, ".git"))
+            self._repositories[git] = folder
         elif ".git" in names:
-            files += _leading(os.path.join(folder, ".git"), top)
+            self._files.add(git)
         if names >= _BARE:
-            repositories.append((folder, folder))
-            continue
-        for name in sorted(folders - {".git"}):
-            beside = installed if queue is installed or name in _INSTALLED else own
-            beside.append((os.path.join(folder, name), depth + 1))
-    protected, more = _protected(top, repositories)
-    unseen = [path for path, _ in own]
-    return _Walked(Found((*files, *protected), tuple(_fewer([*unseen, *more], top))), stamps)
+            self._repositories[folder] = folder
+            folders = set()
+        if depth < _NEAR and len(self._near) < _NOTICED:
+            self._near[folder] = (stamp, depth, folders - {".git"})
+            if ".git" in folders:
+                self._near[git] = (_stamp(git), depth, set())
+        return folders - {".git"}
+
+    def _summed(self) -> Found:
+        there = [(git, about) for git, about in self._repositories.items() if os.path.lexists(git)]
+        files = [part for path in sorted(self._files) if os.path.lexists(path) for part in _leading(path, self._top)]
+        protected, whole = _protected(self._top, there)
+        unseen = _fewer([*filter(os.path.isdir, self._unseen), *whole], self._top)
+        real = dict.fromkeys(_real(path, self._top) for path in (*files, *protected))
+        return Found(tuple(real), tuple(unseen), tuple(git for git, _ in there))
+
+
+def _real(path: str, top: str) -> str:
+    """The path, or where a link is on its way, the folder with that link: only there it can be kept in its place."""
+    real = path
+    while os.path.realpath(real) != real and os.path.dirname(real) != top:
+        real = os.path.dirname(real)
+    return real
 
 
 def _leading(path: str, top: str) -> Iterator[str]:

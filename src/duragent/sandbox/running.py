@@ -17,11 +17,11 @@ from typing import Protocol
 from duragent.sandbox import Box, Ended, Ending
 from duragent.sandbox.keeper import Command, Keeper, Order
 from duragent.sandbox.placeholders import strayed, sweep, take_away
+from duragent.sandbox.places import PRIVATE_HOME, PRIVATE_TMP
+from duragent.sandbox.repositories import claim, seen
 
 _CHUNK = 65_536
 _DRAIN_SECONDS = 2.0  # for output that somebody outside of the command keeps open
-PRIVATE_TMP, PRIVATE_HOME = "/tmp", "/tmp/home"
-"""What a box calls the folder of its own that each command gets, and the home in it."""
 
 
 class Prepared(Protocol):
@@ -60,6 +60,7 @@ class Runner:
     """What all backends share. A backend gives itself a name and says how it prepares a command."""
 
     name = ""
+    keeps = True  # whether it keeps anything in at all
 
     def __init__(self) -> None:
         self._keeper = Keeper()
@@ -78,6 +79,7 @@ class Runner:
     ) -> Ended:
         began = time.monotonic()
         prepared = await self.prepare(argv, box)
+        before = seen(box) if self.keeps else set()
         output = Output(box.limits.output_bytes, heard)
         try:
             with _Standard(stdin) as files:
@@ -93,6 +95,8 @@ class Runner:
             output.stop()
             remarks, cleared = _tidied(prepared)
         await cleared
+        if self.keeps:
+            claim(seen(box) - before)
         output.add(remarks)
         return Ended(ending, code, output.kept(), output.size, time.monotonic() - began)
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from duragent.sandbox import Box, Limits
-from duragent.sandbox.running import PRIVATE_HOME, PRIVATE_TMP
+from duragent.sandbox.places import PRIVATE_HOME, PRIVATE_TMP
 
 _VICTIM = """
 import ctypes, os, sys
