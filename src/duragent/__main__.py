@@ -6,6 +6,7 @@ import sys
 
 def main() -> None:
     _open_closed()
+    _import_nothing_from_here()
     if sys.argv[1:] == ["--version"]:
         # Answered before anything else is imported: scripts ask this in loops.
         from duragent import __version__  # noqa: PLC0415
@@ -15,6 +16,12 @@ def main() -> None:
     from duragent.cli import run  # noqa: PLC0415
 
     run()
+
+
+def _import_nothing_from_here() -> None:
+    """`python -m` looks for modules in the current folder first; what lies there may be an agent's work."""
+    if sys.path and sys.path[0] in ("", os.getcwd()):
+        del sys.path[0]
 
 
 def _open_closed() -> None:

@@ -32,7 +32,7 @@ from duragent.formats.fields import (
 from duragent.formats.reader import BAD, Reader, read_yaml
 from duragent.formats.shape import Absent, Entry, File, Problem, absence
 from duragent.formats.yaml import Node
-from duragent.reading import Disk
+from duragent.reading import Disk, is_stand_in
 
 NAME = "duragent.yaml"
 
@@ -348,7 +348,7 @@ def find_config(here: Path, environment: Mapping[str, str]) -> Path | None:
     """The duragent.yaml of this folder or of the nearest one above; never from above the home folder."""
     home = environment.get("HOME")
     for folder in (here, *here.parents):
-        if os.path.lexists(folder / NAME):
+        if os.path.lexists(folder / NAME) and not is_stand_in(str(folder / NAME)):
             return folder / NAME
         if home and folder == Path(home):
             break

@@ -22,7 +22,7 @@ from duragent.engine import Place
 from duragent.errors import DuragentError, NotAllowed, NotFound, StorageFailed
 from duragent.policyfiles import local_file, remember, with_policies
 from duragent.sandbox import Box, Choice, Limits, Sandbox, open_sandbox
-from duragent.sandbox.boxes import Places, box_of, demands
+from duragent.sandbox.boxes import STATE_FILES, STATE_FOLDERS, Places, box_of, demands
 from duragent.secrets import Secrets, Stream
 from duragent.skillfiles import resolve
 from duragent.tools import Toolbox, recover_tools, runs_programs, stamp_of, tools_of
@@ -42,7 +42,7 @@ class Hosts:
         self._hosts: dict[tuple[str, str], Host] = {}
         self._built: dict[tuple[str, str], tuple[Agent, object, Toolbox, tuple[str, ...]]] = {}
         self._notifier: Any = None
-        self._boxes: dict[tuple[str, str], tuple[Agent, Box]] = {}
+        self._boxes: dict[tuple[str, str], tuple[object, Box]] = {}
         self._recovering: list[asyncio.Future[None]] = []
 
     def ready(self, agent: Agent) -> Agent:
@@ -109,7 +109,7 @@ class Hosts:
     def _tools(self, agent: Agent) -> tuple[Agent, object, Toolbox, tuple[str, ...]]:
         key = (agent.name, agent.source.path)
         host = self._host(agent)
-        stamp, built = stamp_of(host), self._built.get(key)
+        stamp, built = (id(host), stamp_of(host)), self._built.get(key)
         if built is None or built[0] != agent or built[1] != stamp:
             toolbox, notes = tools_of(agent, host)
             if built is None and "background_process" in toolbox and self.door is not None:
@@ -120,14 +120,25 @@ class Hosts:
     def _host(self, agent: Agent) -> Host:
         key = (agent.name, agent.source.path)
         host = self._hosts.get(key)
-        if host is None or host.agent != agent:
+        if host is None or host.agent != agent or host.box is not self._box(agent):
             programs = runs_programs(agent, str(self.config.workspace))
             fresh = self._make(agent, self.sandbox()[0] if programs else None)
             if programs:
-                _make_folder(fresh.workdir)
+                self._make_folders(fresh.workdir)
             host = self._hosts[key] = fresh if host is None else host.moved(fresh)
         host.door = self.door
         return host
+
+    def _make_folders(self, workdir: str) -> None:
+        """The folder for commands, and what they must not see: what is there can be hidden before it fills."""
+        state = self.config.workspace
+        try:
+            for folder in (Path(workdir), *(state / name for name in STATE_FOLDERS)):
+                os.makedirs(folder, exist_ok=True)
+            for name in STATE_FILES:
+                os.close(os.open(state / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise StorageFailed(f"{error.filename}: what commands need cannot be made: {error.strerror}") from None
 
     def _make(self, agent: Agent, sandbox: Sandbox | None) -> Host:
         config = self.config
@@ -169,9 +180,10 @@ class Hosts:
     def _box(self, agent: Agent) -> Box:
         """What its commands may touch. Worked out once: looking for repositories takes a while in a large folder."""
         key = (agent.name, agent.source.path)
+        said = (agent, sorted(self.config.agents_dir.glob("*/memory")))  # of others: each of them must be hidden
         known = self._boxes.get(key)
-        if known is None or known[0] != agent:
-            known = self._boxes[key] = (agent, self._make_box(agent))
+        if known is None or known[0] != said:
+            known = self._boxes[key] = (said, self._make_box(agent))
         return known[1]
 
     def _make_box(self, agent: Agent) -> Box:
@@ -194,6 +206,7 @@ class Hosts:
             hosts=said.hosts,
             environ=self.environ,
             granted=said.environment,
+            files=said.files,
         )
         limits = Limits(
             seconds=said.seconds,
@@ -233,13 +246,6 @@ def _look(path: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _make_folder(path: str) -> None:
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise StorageFailed(f"{path}: the folder for commands cannot be made: {error.strerror}") from None
 
 
 def workdir_of(config: Config, agent: Agent, environ: Mapping[str, str]) -> str:

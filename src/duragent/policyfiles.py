@@ -22,7 +22,7 @@ from duragent.errors import InvalidAgent, StorageFailed
 from duragent.formats.duragent.policy import read_policy
 from duragent.formats.reader import Reader
 from duragent.formats.shape import File, Problem
-from duragent.reading import Disk
+from duragent.reading import Disk, is_stand_in
 
 NAME = "policy.yaml"
 LOCAL = "policy.local.yaml"
@@ -54,7 +54,7 @@ def _tier(file: Path, tier: str, origins: dict[str, Origin]) -> PolicyTier | Non
         if near.exists() and not file.exists():
             text = f"{near.name} is not read; policies are called {file.name}"
             raise InvalidAgent(near, [Problem("error", str(near), 1, 1, "policy", text, f"rename it to {file.name}")])
-    if not os.path.lexists(file):
+    if not os.path.lexists(file) or is_stand_in(str(file)):
         return None
     found, reader = read_tier(file)
     if found is None:
@@ -74,7 +74,8 @@ def remember(file: Path, rule: str) -> Origin:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with _locked(file.parent):
-            before = file.read_bytes().decode() if file.exists() else _HEADER
+            there = file.exists() and not is_stand_in(str(file))
+            before = file.read_bytes().decode() if there else _HEADER
             after = _checked(file, before, rule)
             if after != before:
                 _write(Path(os.path.realpath(file)), after)
@@ -192,7 +193,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _write(file: Path, text: str) -> None:
     """Put a text in place of a file: the old one or the new one is there, never half of it."""
-    mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else 0o600
+    there = file.exists() and not is_stand_in(str(file))
+    mode = stat.S_IMODE(file.stat().st_mode) if there else 0o600
     new = file.with_name(f".{file.name}.{os.getpid()}.new")
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:

@@ -19,6 +19,16 @@ MAX_NAMES = 5_000
 MAX_FOLDERS_DEEP = 16
 
 
+def is_stand_in(path: str) -> bool:
+    """Whether a sandbox has put an empty file here for as long as a command runs, so that none can be made: it is
+    nobody's word. It is dated to the beginning of time."""
+    try:
+        about = os.stat(path)
+    except (OSError, ValueError):
+        return False
+    return about.st_size == 0 and about.st_mtime_ns == 0
+
+
 class Disk:
     """One agent's folder. `notes` collects what is odd about the files themselves."""
 
@@ -82,6 +92,8 @@ class Disk:
                     astray = self._astray(entry, path) if folder and entry.is_symlink() else ""
                 except OSError:
                     folder, astray = False, ""
+                if entry.name.startswith("policy.") and is_stand_in(entry.path):
+                    continue
                 yield _printable(entry.name) + ("/" if folder and not astray else ""), astray
 
     def _astray(self, link: os.DirEntry[str], path: str) -> str:

@@ -12,7 +12,7 @@ from duragent.agent import Abilities, Agent, Auth, Provider, Source, Startup, Tr
 from duragent.core import resolve
 from duragent.errors import NotAllowed
 from duragent.sandbox import Box
-from duragent.sandbox.boxes import Places, box_of, demands
+from duragent.sandbox.boxes import STATE_FILES, STATE_FOLDERS, Places, box_of, demands
 from duragent.sandbox.environment import PROVIDER_KEYS, looks_secret
 
 ENVIRON = {
@@ -61,7 +61,7 @@ class Here:
         return Agent(name="a", source=Source(path=str(self.home), files=("agent.yaml",)), **more)
 
     def veiled(self) -> tuple[str, ...]:
-        names = ("", "sessions", "agents", "memory", "skills/quarantine", "agents/a/memory")
+        names = ("", "sessions", "memory", "skills/quarantine", "agents/a/memory", "agents")
         return tuple(os.path.normpath(self.state / name) for name in names)
 
 
@@ -222,12 +222,13 @@ def test_what_steers_the_agent_is_protected_when_it_lies_where_it_works(tmp_path
     git, policies = ("hooks", "config", "commondir"), ("policy.yaml", "policy.local.yaml")
     assert sorted(os.path.relpath(path, tmp_path) for path in box.protected) == sorted(
         (
-            *(".duragent", ".duragent/agents", ".duragent/sessions", "a.agent.md", ".idea"),
+            *(".duragent", ".duragent/agents", "a.agent.md", ".idea"),
+            *(f".duragent/{each}" for each in (*STATE_FOLDERS, *STATE_FILES)),
             *(*STEERING, *policies),
             *(f"{place}/{name}" for place in (".git", ".git/modules/m/n") for name in git),
         )
     )
-    names = ("", "sessions", "agents", "memory", "skills/quarantine", "../memory")
+    names = (*STATE_FOLDERS, *STATE_FILES, "skills/quarantine", "../memory")
     assert (box.readable, box.writable, box.hidden) == (
         (str(tmp_path), str(state / "tools")),
         (str(tmp_path),),
@@ -248,11 +249,10 @@ def test_a_folder_inside_the_workspace_stays_writable(here: Here) -> None:
 
 def test_where_commands_work_in_the_workspace_itself_what_is_kept_in_it_is_hidden_and_protected(here: Here) -> None:
     box = box_of(here.agent(), replace(here.places, workdir=str(here.state)), environ={})
-    files = ("chat_history", "memory", "notifications.jsonl", "policies", "processes", "schedules", "sessions")
-    kept = ("agents", *files, "artifacts", "skills.lock")
+    kept = (*STATE_FOLDERS, *STATE_FILES)
     named = (*kept, "skills/quarantine", "agents/a/memory")
     assert box.hidden == tuple(str(here.state / name) for name in named)
-    assert {str(here.state / name) for name in (*kept, "tools", "skills")} <= set(box.protected)
+    assert {str(here.state / name) for name in (*kept, "agents", "tools", "skills")} <= set(box.protected)
 
 
 def test_one_file_among_those_of_other_agents_is_all_of_that_folder_that_is_shown(here: Here) -> None:

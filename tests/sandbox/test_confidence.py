@@ -17,6 +17,7 @@ OF_THE_WORKSPACE = (
     *("schedules/s.yaml", "memory/world/note.md", "agents/b/agent.yaml", "agents/b/memory/note.md"),
     *("agents/c.agent.md", "skills/quarantine/1/SKILL.md", "work/b/file", "something/new"),
 )
+UNDER_GIT = ("agents/b/agent.yaml", "agents/c.agent.md", "something/new")
 LAYOUTS = ("beside the folder", "in the folder", "around the folder")
 
 
@@ -77,8 +78,17 @@ def attacked(name: str, box: Box, canaries: list[Path]) -> tuple[str, list[str]]
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_nothing_of_the_workspace_is_read_or_changed(name: str, layout: str, tmp_path: Path) -> None:
     places = lay_out(tmp_path, layout)
-    canaries = [put(Path(places.workspace, each)) for each in OF_THE_WORKSPACE]
+    hidden = [each for each in OF_THE_WORKSPACE if layout != "in the folder" or each not in UNDER_GIT]
+    canaries = [put(Path(places.workspace, each)) for each in hidden]
     assert attacked(name, boxed(places), canaries) == ("", [SECRET] * len(canaries))
+
+
+def test_what_people_keep_under_git_in_a_workspace_is_read_and_not_changed(name: str, tmp_path: Path) -> None:
+    """To git, what is hidden looks deleted: the next commit of an agent would take it out."""
+    places = lay_out(tmp_path, "in the folder")
+    kept = [put(Path(places.workspace, each)) for each in UNDER_GIT]
+    said, after = attacked(name, boxed(places), kept)
+    assert (said.count(SECRET) >= len(kept), after) == (True, [SECRET] * len(kept))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

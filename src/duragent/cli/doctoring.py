@@ -131,8 +131,8 @@ def _print(facts: dict[str, Any], mode: str, choice: Choice, tried: Sequence[Tri
     for backend in dict.fromkeys(each.backend for each in results):
         mine = [each for each in results if each.backend == backend]
         failed = sum(not each.held for each in mine)
-        unpromised = sum(backend not in each.kept_by for each in ATTEMPTS)
-        rest = f"; {unpromised} more are not kept by it (docs/guides/sandbox.md)" if unpromised else ""
+        unpromised = ", ".join(each.name for each in ATTEMPTS if backend not in each.kept_by)
+        rest = f"; it does not keep: {unpromised}" if unpromised else ""
         say(f"{backend}: {count(len(mine), 'attempt')}, {len(mine) - failed} held, {failed} failed{rest}")
 
 

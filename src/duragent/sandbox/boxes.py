@@ -34,10 +34,9 @@ _NETWORKS: Mapping[Reach, Network] = {"none": "none", "scoped": "hosts", "allowe
 _HOST = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*(:\d+)?", re.IGNORECASE)
 _STEERING = ("duragent.yaml", ".envrc", ".mcp.json", ".vscode", ".claude")
 _ONCE_THERE = (".idea", "policy.yaml", "policy.local.yaml")  # protected where it exists; not worth a stand-in elsewhere
-_STATE = (
-    *("agents", "chat_history", "memory", "notifications.jsonl", "policies", "processes", "schedules", "sessions"),
-    *("artifacts", "skills.lock"),
-)
+STATE_FOLDERS = ("artifacts", "memory", "policies", "processes", "schedules", "sessions", "work")
+STATE_FILES = ("chat_history", "notifications.jsonl")
+"""What the program keeps in a workspace and commands do not see. All else in it is the owner's, perhaps under git."""
 _MACHINE = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
     *("/usr", "/var"),
@@ -220,20 +219,21 @@ def _shown(agent: Agent, places: Places) -> Iterator[str]:
 def _veiled(places: Places, workdir: str) -> Iterator[str]:
     """What was said elsewhere: commands of one session do not read it in another's name."""
     home, workspace, agents = map(os.path.realpath, (places.home, places.workspace, places.agents_dir))
-    named = [*_state(workspace, workdir), places.sessions_dir, agents, *places.memory_dirs]
+    named = [*_state(workspace, workdir), places.sessions_dir, *places.memory_dirs]
     named += [os.path.join(workspace, "memory"), os.path.join(workspace, "skills", "quarantine")]
     if home != workdir or not places.memory_dirs:
         named.append(os.path.join(home, "memory"))
-    if agents == workdir:
-        named += glob.glob(os.path.join(glob.escape(agents), "*", "memory"))
+    named += glob.glob(os.path.join(glob.escape(agents), "*", "memory")) if within(agents, workdir) else [agents]
     for path in map(os.path.realpath, named):
         if path not in ("/", workdir):
             yield path
 
 
 def _state(workspace: str, workdir: str) -> list[str]:
-    """What the program keeps: the workspace, or where commands work in that very folder, what it has in it."""
-    return [os.path.join(workspace, name) for name in _STATE] if workspace == workdir else [workspace]
+    """What the program keeps: the whole workspace; where that lies in the folder commands work in, what it has in it.
+    To git, what is hidden looks deleted, so what people keep under git there stays in sight."""
+    names = (*STATE_FOLDERS, *STATE_FILES)
+    return [os.path.join(workspace, name) for name in names] if within(workspace, workdir) else [workspace]
 
 
 # --- what steers ------------------------------------------------------------------------------------------------

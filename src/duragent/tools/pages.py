@@ -139,7 +139,7 @@ async def _admit(url: URL, gate: Gate) -> list[str]:
     """The addresses to connect to, each of which may be."""
     host, port = url.raw_host or "", url.port or 0
     name = host.lower().rstrip(".")
-    if gate.hosts is not None and not within(name, gate.hosts):
+    if gate.hosts is not None and not within(name, gate.hosts, port):
         raise FetchFailed(f"{name} is not among the hosts this agent may reach: {', '.join(gate.hosts) or 'none'}.")
     wished = _is_wished(name, port, gate.private)
     if port < 1024 and port not in (80, 443) and not wished:
@@ -156,10 +156,13 @@ async def _admit(url: URL, gate: Gate) -> list[str]:
     return addresses
 
 
-def within(host: str, hosts: tuple[str, ...]) -> bool:
-    """Whether a host is one of these names, or below one that is written `*.name`."""
+def within(host: str, hosts: tuple[str, ...], port: int) -> bool:
+    """Whether a host is one of these names, or below one that is written `*.name`. `name:port` is that port alone."""
     for each in hosts:
-        name = each.lower().rstrip(".")
+        named, colon, wanted = each.lower().partition(":")
+        name = named.rstrip(".")
+        if colon and wanted != str(port):
+            continue
         if host == name or (name.startswith("*.") and host.endswith(name[1:])):
             return True
     return False

@@ -145,7 +145,7 @@ async def _ask(
         raise FetchFailed(
             "The address of the search server is no http address. The owner must mend web.search_url in duragent.yaml."
         )
-    if engines.hosts is not None and not within(host.lower().rstrip("."), engines.hosts):
+    if engines.hosts is not None and not within(host.lower().rstrip("."), engines.hosts, url.port or 0):
         raise FetchFailed(f"The search server {host} is not among the hosts this agent may reach.")
     said = {"User-Agent": user_agent(), "Accept": "application/json", "Accept-Encoding": "gzip, deflate", **headers}
     try:
