@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from duragent.cli.templates import IGNORED
 from tests.sandbox.working import needs_a_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,6 +108,19 @@ def test_it_edits_and_commits_files_in_its_workspace(home: Home) -> None:
     assert said["status"] == "answered", said
     assert (home.project / "todo.md").read_text() == "- bread\n- milk\n"
     assert home.git("log", "--format=%s") == "milk\nbegin\n"
+
+
+def test_a_commit_of_everything_takes_nothing_out_that_is_hidden_from_it(home: Home) -> None:
+    (home.project / ".gitignore").unlink()
+    (home.project / ".duragent/.gitignore").write_text(IGNORED)
+    home.git("add", "-A")
+    home.git("commit", "-q", "-m", "all")
+    before = set(home.git("ls-files").split())
+    assert ".duragent/agents/personal-assistant/agent.yaml" in before
+    (home.project / ".duragent/agents/personal-assistant/policy.yaml").write_text("mode: dangerous\n")
+    said = home.ask(bash("echo '- tea' >> todo.md; git add -A && git commit -m tea"))
+    assert home.git("log", "-1", "--format=%s") == "tea\n", said
+    assert before - set(home.git("ls-files").split()) == set()
 
 
 def test_it_is_asked_before_git_push_and_always_holds_from_then_on(home: Home) -> None:
