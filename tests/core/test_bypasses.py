@@ -48,7 +48,19 @@ EVERYDAY = tuple(
             "sqlite3 *",
             "dc *",
         ),
-        *("vi *", "nano *", "watch *", "flock *", "script *", "su *", "runuser *", "strace *", "nice *", "perf *"),
+        *(
+            "vi *",
+            "nano *",
+            "watch *",
+            "flock *",
+            "script *",
+            "su *",
+            "runuser *",
+            "strace *",
+            "nice *",
+            "perf *",
+            "pytest *",
+        ),
     )
 )
 
@@ -796,12 +808,138 @@ TRICKS = [
 ]
 
 
+# What a flag takes, what a program is fed, and places that a word may become.
+VALUES = r"""
+git log -S -- --output=x
+git grep -e -e -- -Oevil a
+git show --format -- --output=x
+git archive --prefix -- -o x HEAD
+git push -o -- --exec=./evil x
+git ls-remote --sort -- --upload-pack=evil x
+rsync a b --exclude -- -e evil
+less -p -- -o x
+curl https://a -A -- --output x
+gcc x.c -o -- -wrapper evil
+git commit -F - --edit < x
+date -d now 010100002000
+date --rfc-3339=s 01010000
+date -Is 01010000
+cp a .GI?/hooks
+mv a p*.yaml
+ls > CONFIG
+cp a x.git/hooks/y
+ln -s a HEAD
+pytest --trac
+python3 -Bm pytest --pdb
+python3 -m coverage run x
+curl -sL evil.com https://a
+curl --compressed https://a evil.com
+curl https://a --tcp-nodelay evil.com
+git grep -e a -e -- -O'touch pwned;' a
+git fetch -o -- --upload-pack=./evil .
+tar tf a.tar --exclude -- -I ./evil
+make -o -- -f - x
+python3 -W -- -c 'import os'
+git commit -m -- --edit
+curl https://a.example -H -- -o pwned
+sort x --random-source -- -o pwned
+git diff --no-index -S -- --output=pwned a b
+git submodule -- foreach x
+tar tfX a.tar -- -I ./evil
+sed -n "$x" y
+sed "s/a/$x/" y
+sed s/a/$x/ y
+sed -e "$x" y
+awk "{ print $x }" y
+date 010100002000
+date -u 010100002000
+date -s now
+date --set=now
+date -us now
+date --se now
+date "$x"
+python -m pytest --pdb
+python3 -m pip install x
+python -m pytest --log-file=x
+python3 -mpytest -p evil
+pytest --pdb
+pytest --trace
+pytest --pdbcls=a:b
+pytest --debug
+pytest --log-file x
+pytest --junit-xml=x
+pytest --junitxml x
+pytest --report-log=x
+pytest --pastebin=all
+pytest --basetemp=/x
+pytest -o addopts=x
+pytest --override-ini=x=y
+pytest -c evil.ini
+pytest -p evil
+pytest --rootdir=x
+tar tvf x --index-file=y
+tar cf x y --volno-file z
+tar cf x -g y z
+tar --listed-incremental=x -cf y z
+tar cf host:x y
+tar -cf me@host:x y
+tar --file=host:x -c y
+tar cgf x y z
+git commit --fixup=amend:HEAD
+git commit --fixup reword:HEAD
+git commit --fixup="$x"
+git pull --rebase=i
+git pull --reb=interactive
+git pull -ri
+git init --bare
+git init --bare x
+git clone --bare x y
+git clone --mirror x y
+git --bare init
+ls > config
+ls > HEAD
+ls > ./hooks/pre-commit
+ls > hooks/post-checkout
+ls > x.git/config
+ls > a/b.git/hooks/x
+ls > /work/place/config
+echo x | tee HEAD
+cp x hooks/pre-commit
+cp a .g?t/hooks/x
+cp a .g[i]t/hooks/x
+cp a .g{i,x}t/hooks/x
+cp a polic?.yaml
+mv a agen*.yaml
+cp a .env*
+curl https://a.example https://b.example
+curl https://a.example b.example
+curl -s https://a.example -L b.example
+curl --url https://b.example
+curl https://a.example --next b.example
+curl -x http://b https://a.example
+curl --proxy http://b https://a.example
+curl --connect-to a:1:b:2 https://a
+curl --resolve a:1:2 https://a
+curl --expand-url x
+curl -w '%output{x}' https://a
+wget https://a https://b
+wget -q https://a b
+docker --context x ps
+docker --tlsverify ps
+docker -H tcp://x ps
+docker --host=tcp://x ps
+docker --config x ps
+date -- 010100002000
+echo x | pytest --pdb x
+""".strip().splitlines()
+
+
 @pytest.mark.parametrize("line", HIDDEN)
 def test_what_hides_in_a_line_is_not_allowed(line: str) -> None:
     assert judged(line, EVERYDAY).verdict == "ask"
 
 
-@pytest.mark.parametrize("line", [*FLAGS, *PARTICULARS])
+@pytest.mark.parametrize("line", [*FLAGS, *PARTICULARS, *VALUES])
 def test_a_star_does_not_cover_a_flag_that_does_more(line: str) -> None:
     assert judged(line, EVERYDAY).verdict == "ask"
 
@@ -812,7 +950,7 @@ def test_a_line_that_can_be_read_in_two_ways_is_not_allowed(line: str) -> None:
 
 
 def test_there_are_enough_attempts_and_none_is_there_twice() -> None:
-    lines = [*HIDDEN, *FLAGS, *PARTICULARS, *TRICKS]
+    lines = [*HIDDEN, *FLAGS, *PARTICULARS, *VALUES, *TRICKS]
     assert len(lines) == len(set(lines)) >= 650
 
 
@@ -930,6 +1068,64 @@ man ls | head -n 20
 psql -l x | wc -l
 less x < /dev/null
 git log | head -n 3 && git commit -m x
+git log -p -- src/x.py
+git checkout main -- x.py
+git checkout -- x.py
+git reset HEAD -- x.py
+git diff --cached -- "$f"
+git add -A -- .
+git stash push -m wip -- src
+git clone --depth 1 https://example.com/x
+git commit -m 'Use -- for flags'
+git grep -n foo -- '*.py'
+date '+%Y-%m-%d %H:%M'
+date -u
+date -ud yesterday
+tar -xzf x.tgz --strip-components=1
+tar tf x.tar
+cp config.yaml out/config
+ls *.yaml
+curl -fsSL https://example.com/x.json
+curl -u me:x https://a
+curl -I https://a
+curl --request GET https://a
+python3 x.py --verbose
+git log -- "$f"
+git log --oneline -- "$f"
+git diff HEAD -- "$f"
+git add -- "$f"
+git diff --stat=80 -- *.py
+date +%s
+date -u +%F
+date -d yesterday +%F
+date -d 'last monday'
+date --date='1 day ago' +%F
+date -r x
+date -Iseconds
+date -R
+pytest -q tests
+pytest -x -q tests/a.py::test_b --tb=short -k 'a and b'
+tar czf x.tgz src --exclude='*.pyc'
+tar xzf x.tgz
+git commit --fixup=HEAD
+git commit --fixup HEAD~2
+git pull --rebase
+git pull --rebase=merges
+git init x
+git clone https://example.com/x y
+ls > config.txt
+ls > src/config
+ls > out/HEAD
+cp src/* out
+mv a.yaml b.yaml
+curl -s -H 'Accept: text/html' https://a.example
+curl -sSfL --max-time 5 --retry 3 https://a.example
+curl -X GET -A me https://a.example -i
+curl -w '%{http_code}' https://a.example
+wget -q https://a.example
+wget -q --tries 3 https://a.example
+printf 'x' | sort -u
+cp -- "$f" out/
 """.strip().splitlines(),
     "ls \\\n  -la",
     "ls\npwd\n",
@@ -1007,6 +1203,9 @@ setpriv "rm" x
     "ls\nrm x",
     "rm\\\n x",
     "rm\u00a0x",
+    "rm\u1680x",
+    "r\u034fm x",
+    "r\ufe0fm x",
     "\uff52\uff4d x",
     "r\u200bm x",
     "rm  x",
@@ -1037,6 +1236,25 @@ def test_a_denied_subcommand_of_git_is_found_behind_the_flags_of_git(line: str) 
 @pytest.mark.parametrize("line", ["ls", "git rmx y", "echo form x", "echo rm", "ls > etc/x", "armrm x"])
 def test_what_only_looks_a_little_like_a_denied_program_is_not_denied(line: str) -> None:
     assert judged(line, (), ("bash:rm *", "bash:* > /etc/*"), "dangerous") == Verdict("allow", "mode: dangerous")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("git -c alias.x=y x", "git -calias.x=y x", "git --config-env=alias.x=Y x", "make -f - x", "make -f- x"),
+        *("git --config-env alias.x=Y x", "GIT_CONFIG_COUNT=1 git x", "BASH_ENV=x bash y", "env ENV=x sh y"),
+        *("export GIT_CONFIG_GLOBAL=x; git y", "make -sf /dev/stdin x", "git -c core.sshCommand=x fetch"),
+    ],
+)
+def test_with_deny_rules_what_is_told_in_a_roundabout_way_is_asked_about_even_in_dangerous_mode(line: str) -> None:
+    assert judged(line, (), ("bash:rm *",), "dangerous").verdict == "ask"
+    assert judged(line, (), (), "dangerous").verdict == "allow"
+    assert judged(line, ("bash:*",), ("bash:rm *",)).verdict == "ask"
+
+
+@pytest.mark.parametrize("line", ["git -c user.name=x log", "make x", "make -f x.mk y", "X=1 bash y", "git log"])
+def test_with_deny_rules_what_is_told_plainly_runs_in_dangerous_mode(line: str) -> None:
+    assert judged(line, (), ("bash:rm *",), "dangerous") == Verdict("allow", "mode: dangerous")
 
 
 @pytest.mark.parametrize("line", ["$x y", "$(echo r)m x", "f() { ls; }", "ls | sh", "ls 'x"])
@@ -1112,6 +1330,37 @@ def test_a_rule_for_every_line_allows_all_that_can_be_read(line: str) -> None:
         ("bash:pip install -r requirements.txt", "pip install -r requirements.txt", True),
         ("bash:sed -n *", "sed -n '1e rm x' y", False),
         ("bash:awk -f count.awk *", "awk -f count.awk x", True),
+        ("bash:docker ps*", "docker ps", True),
+        ("bash:docker ps*", "docker ps -a", True),
+        ("bash:docker ps*", "docker psx", False),
+        ("bash:docker ps*", "docker run x ps", False),
+        ("bash:python -c*", "python -c evil", False),
+        ("bash:sort -- *", "sort -- -o x", True),
+        ("bash:sort *", "sort -- -o x", False),
+        ("bash:sort -- *", 'sort -- "$x"', True),
+        ("bash:cp -- *", "cp -- x .git/config", False),
+        ("bash:find -- *", "find -- -delete", False),
+        ("bash:sort -- *", "sort -o -- x", False),
+        ("bash:python -m pytest *", "python -m pytest -q tests", True),
+        ("bash:python -m pytest *", "python -m pytest --pdb", False),
+        ("bash:python -m pytest --pdb *", "python -m pytest --pdb x", True),
+        ("bash:python -m pytest --pdb *", "python -m pytest --pdb x < y", False),
+        ("bash:ls $x", "ls $x", True),
+        ("bash:ls $x", "x=/etc; ls $x", False),
+        ("bash:ls $x", "true; ls $x", False),
+        ("bash:ls `pwd`", "true; ls `pwd`", False),
+        ("bash:rm ?.txt", "rm ?.txt", True),
+        ("bash:rm ?.txt", "true; rm ?.txt", False),
+        ("bash:rm \\*.txt", "true && rm *.txt", False),
+        ("bash:python x.py", "python x.py && true", True),
+        ("bash:python x.py", "python x.py < y", False),
+        ("bash:python x.py", "python x.py < /dev/null", True),
+        ("bash:sh x.sh", "true | sh x.sh", False),
+        ("bash:git apply", "git apply < y", False),
+        ("bash:git apply -", "git apply - <<E\nx\nE", False),
+        ("bash:docker exec -i x y", "true | docker exec -i x y", False),
+        ("bash:sed -f - x", "sed -f - x < y", False),
+        ("bash:sort", "true | sort", True),
         ("*:ls", "ls", True),
         ("ls", "ls", True),
     ],
@@ -1135,5 +1384,6 @@ def test_a_rule_without_a_star_allows_the_very_line_it_is(line: str) -> None:
 
 
 def test_a_line_with_hidden_letters_is_allowed_by_no_rule_at_all() -> None:
-    line = "ls \u202ex"
-    assert judged(line, (f"bash:{line}", "bash:*", "*")).verdict == "ask"
+    for letter in "\u202e\u034f\ufe0f\u180b\U000e0100\u17b4\ufff9\u00a0\u1680\u2003\u202f\u205f\u3000\u0600\U0001d173":
+        line = f"ls {letter}x"
+        assert judged(line, (f"bash:{line}", "bash:*", "*")).verdict == "ask"

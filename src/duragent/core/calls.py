@@ -50,8 +50,11 @@ _encode = Encoder(order="deterministic").encode
 _ACTION = re.compile(r"[A-Za-z0-9_-]*")
 _QUOTES = re.compile(r"['\"\\]")
 _BARE = re.compile(r"[A-Za-z0-9_@%+:,./-]+")
-HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u200b-\u200f\u2028-\u202f\u2060-\u206f"
-                     r"\u2800\u3164\ufeff\uffa0\ud800-\udfff\U000e0000-\U000e007f]")  # fmt: skip
+HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\xa0\u00ad\u034f\u0600-\u0605\u061c\u115f\u1160\u1680\u17b4\u17b5"
+                    r"\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ud800-\udfff"
+                    r"\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e007f"
+                    r"\U000e0100-\U000e01ef]")  # fmt: skip
+"""Letters that cannot be seen, or that pass for a blank."""
 
 
 def needs_of(spec: ToolSpec) -> set[str]:
@@ -172,8 +175,13 @@ def _texts(value: Json) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    shown = text if text.isascii() and text.isprintable() else HIDDEN.sub("", unicodedata.normalize("NFKC", text))
+    shown = text if text.isascii() and text.isprintable() else _unhidden(text)
     return " ".join(shown.split())
+
+
+def _unhidden(text: str) -> str:
+    """Odd blanks become plain ones before all that cannot be seen goes."""
+    return HIDDEN.sub("", unicodedata.normalize("NFKC", text).replace("\u1680", " "))
 
 
 def words(call: ToolCall) -> tuple[str, ...] | None:
@@ -195,11 +203,13 @@ def digest(call: ToolCall) -> str:
 
 
 def command(spec: ToolSpec, call: ToolCall) -> str:
-    """The call as a person reads it when asked: whole, and with nothing in it that cannot be seen."""
+    """The call as a person reads it when asked: whole, and with nothing in it that cannot be seen. What it says beside
+    a line stands in brackets on a last line of its own, which no line of a script can pass for."""
     text = text_of_line(spec, call)
     if text:
         others = " ".join(f"{name}={_value(value)}" for name, value in sorted(beside_line(spec, call).items()))
-        text += f"  [{others}]" if others else ""
+        imitates = text.rstrip().rpartition("\n")[2].lstrip().startswith("[") and "\n" in text.strip()
+        text += f"\n[{others}]" if others else "\n[nothing else]" if imitates else ""
     elif spec.kind == "cli" and (line := words(call)) is not None and arguments_of(call).keys() <= {"args"}:
         text = join((spec.name, *line))
     else:

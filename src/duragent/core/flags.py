@@ -19,10 +19,40 @@ _FILES = re.compile(
 )
 
 
+_UNSURE = re.compile(r"[\x00\x01](?:[^\]{]*\])?|\{[^}]*\}")
+"""A mark with the rest of a choice of letters, or a choice of texts."""
+_SAMPLES: Words = (
+    *_FOLDERS,
+    *("duragent.yaml", "duragent.yml", "agent.yaml", "agent.yml", "policy.yaml", "policy.yml", "policy.local.yaml"),
+    *("agent.acl", "a.agent", "a.agent.md", "skill.md", ".envrc", ".env", ".gitconfig", ".gitmodules", ".npmrc"),
+    *(".gitattributes", ".yarnrc", ".pypirc", ".netrc", ".inputrc", ".vimrc", ".exrc", ".bashrc", ".bash_profile"),
+    *(".zshrc", ".zshenv", ".zprofile", ".profile"),
+)
+"""Names that a word with unknown parts may become."""
+
+
 def protected(path: str) -> bool:
-    """Whether a path names what decides about what runs: rules, agents, hooks, start files."""
+    """Whether a path names what decides about what runs: rules, agents, hooks, start files. A part that is partly
+    unknown counts if it could become such a name."""
     parts = [part.lower() for part in path.split("/")]
-    return bool(_FOLDERS.intersection(parts)) or _FILES.fullmatch(parts[-1]) is not None
+    if _FOLDERS.intersection(parts) or _FILES.fullmatch(parts[-1]) or any(part.endswith(".git") for part in parts[:-1]):
+        return True
+    return MARKS.search(path) is not None and any(map(_may_become_protected, parts))
+
+
+def _may_become_protected(part: str) -> bool:
+    """What is nothing but unknown is left to whoever allowed it."""
+    known = _UNSURE.split(part)
+    if len(known) == 1 or not any(known):
+        return False
+    shape = re.compile(".*".join(map(re.escape, known)))
+    return any(map(shape.fullmatch, _SAMPLES))
+
+
+def of_repository(path: str) -> bool:
+    """Whether a path would make the working folder itself a repository of git, with hooks and settings of its own."""
+    first, _, rest = posixpath.normpath(path).lower().partition("/")
+    return first == "hooks" if rest else first in ("config", "head", "hooks")
 
 
 @cache
@@ -56,6 +86,7 @@ def writes(words: Words) -> Words:
         for word in operands(words)
         if MARKS.search(word)
         or protected(posixpath.normpath(word))
+        or of_repository(word)
         or (word[:1] in "/~" and word != "/dev/null")
         or ".." in word.split("/")
     )
@@ -64,6 +95,11 @@ def writes(words: Words) -> Words:
 def guards(words: Words) -> Words:
     """Words that name what decides about what runs, also as the value of a flag."""
     return tuple(word for word in words[1:] if any(protected(posixpath.normpath(each)) for each in _paths(word)))
+
+
+def lands(words: Words) -> Words:
+    """The same for programs whose last word is where something comes to lie."""
+    return (*guards(words), *(word for word in operands(words)[-1:] if of_repository(word)))
 
 
 def assigns(words: Words) -> Words:

@@ -7,6 +7,7 @@ a subcommand whose flags were looked through: a word in `_PLAIN`, and its flags 
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 
 from duragent.core.flags import MARKS, Words, beginnings, begins, guards, unclear
 
@@ -20,7 +21,6 @@ _BEFORE = frozenset(
             "--help",
             "-h",
             "--no-optional-locks",
-            "--bare",
             "--no-replace-objects",
         ),
         *("--literal-pathspecs", "--glob-pathspecs", "--noglob-pathspecs", "--icase-pathspecs", "--no-lazy-fetch"),
@@ -79,7 +79,8 @@ _RUNS: Mapping[str, Words] = {
     "stash": ("branch", "-p", "--patch"),
     "notes": ("edit", "-e", "--edit"),
     "remote": ("add", "set-url", "rename"),
-    "clone": ("-u", "-c", "--bundle-uri"),
+    "clone": ("-u", "-c", "--bundle-uri", "--bare", "--mirror"),
+    "init": ("--bare",),
     "commit": (*_HUNKS, "-t"),
     "add": _HUNKS,
     "checkout": ("-p", "--patch"),
@@ -129,8 +130,15 @@ _FLAGS += (
 _FLAGS += ("--reference-if-able", "--export-marks", "--import-marks", "--import-marks-if-exists", "--edit-description")
 _FLAGS += ("--edit-todo", "--trailer-command", "--sendmail-cmd")
 _ALONE: Words = ("--edit", "--patch", "--interactive", "--textconv", "--ext-diff", "--edit-description", "--edit-todo")
+_ALONE += ("--bare", "--mirror")
+_VALUELESS = frozenset(("--oneline", "--stat", "--cached", "--staged", "--name-only", "--name-status", "--follow"))
+"""Flags of which none takes a value in any subcommand."""
 _WHOLE = frozenset(
     ("config", "difftool", "mergetool", "filter-branch", "send-email", "instaweb", "for-each-repo", "hook", "help")
+)
+_NAMING = re.compile(
+    r"(?i)alias\.|include|[^=]*(?:[\x00\x01]|command|cmd|program|pager|editor|helper|hookspath|fsmonitor|textconv"
+    r"|driver|clean|smudge|external|proxy|askpass)"
 )
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9-]*")
 _STRATEGY = frozenset(("ort", "recursive", "resolve", "octopus", "ours", "subtree"))
@@ -193,6 +201,8 @@ def _edits(command: str, rest: Words) -> bool:
     options = [word for at, word in enumerate(rest) if not at or not begins(rest[at - 1], _TAKING)]
     if any(begins(word, _FORCED) or forced.intersection(_letters(command, word)) for word in options):
         return True
+    if any(_rebases(command, word) for word in rest) or (command == "commit" and _rewords(rest)):
+        return True
     if command not in _SAID or (command == "notes" and not rest):
         return False
     if command == "tag" and not any(
@@ -203,6 +213,14 @@ def _edits(command: str, rest: Words) -> bool:
     return not any(
         word.partition("=")[0] in said or not letters.isdisjoint(_letters(command, word)) for word in options
     )
+
+
+def renames(words: Words) -> bool:
+    """Whether it is told settings that give its words another meaning or name programs for it to run."""
+    before, _, _ = _cut(words)
+    settings = [value for flag, value in pairwise(before) if flag == "-c"]
+    settings += [word[2:] for word in before if word[:2] == "-c"]
+    return any(word.startswith("--config-env") for word in before) or any(map(_NAMING.match, settings))
 
 
 def risky(words: Words) -> Words:
@@ -216,17 +234,47 @@ def risky(words: Words) -> Words:
     if command not in _PLAIN or not _SUBCOMMAND.fullmatch(command):
         found.append(command)
     runs = _RUNS.get(command, ())
-    options = rest[: rest.index("--")] if "--" in rest else rest
-    for at, word in enumerate(options):
-        if word[:1] in "-\x00\x01" or word in runs or "\x01" in word:
-            found += _flagged(command, options[at : at + 2], runs)
+    end = _end_of_flags(rest)
+    for at, word in enumerate(rest):
+        if word in runs or (at < end and (word[:1] in "-\x00\x01" or "\x01" in word)):
+            found += _flagged(command, rest[at : at + 2], runs)
     if command not in _READING:
         found += guards((command, *rest))
     if command in _REMOTE:
         found += [word for word in rest if "::" in word]
     if command in _EDITING and _edits(command, rest):
-        found.append(command)
+        found += [command, *(word for word in rest if _rebases(command, word))]
     return tuple(found)
+
+
+def _end_of_flags(rest: Words) -> int:
+    """Where `--` ends the flags for certain: after a flag it may be the value of that."""
+    for at, word in enumerate(rest):
+        before = rest[at - 1] if at else ""
+        if word == "--" and (before[:1] != "-" or before in _VALUELESS or re.match(r"--[a-z-]+=", before)):
+            return at
+    return len(rest)
+
+
+def _rebases(command: str, word: str) -> bool:
+    """Whether `git pull` is told to rebase and to ask in an editor how."""
+    if command != "pull":
+        return False
+    name, _, value = word.partition("=")
+    return re.match(r"-[a-z]*r=?[i\x00\x01]", word) is not None or (
+        name[:5] == "--reb" and "--rebase".startswith(name) and value[:1] in ("i", "\x00", "\x01")
+    )
+
+
+def _rewords(rest: Words) -> bool:
+    """Whether `git commit --fixup` is told to change a message, which opens an editor."""
+    for at, word in enumerate(rest):
+        name, equals, value = word.partition("=")
+        if name[:4] == "--fi" and "--fixup".startswith(name):
+            value = value if equals else "".join(rest[at + 1 : at + 2])
+            if value.startswith(("amend:", "reword:")) or MARKS.search(value.partition(":")[0]):
+                return True
+    return False
 
 
 def _flagged(command: str, flag: Words, runs: Words) -> Words:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from duragent.core import git
 from duragent.core.patterns import Rule
-from duragent.core.programs import NOWHERE, protected, risky
+from duragent.core.programs import NOWHERE, ends_flags, interprets, of_repository, protected, renames, risky
 
 UNKNOWN, SPLIT = "\x00", "\x01"
 _MARKED = re.compile("[\x00\x01]")
@@ -40,6 +40,7 @@ class Simple(Struct, frozen=True):
     names: tuple[str, ...] = ()
     assignments: tuple[str, ...] = ()  # what stands before the program: `NAME=value`
     source: str = ""  # as it is written; "" where it was found inside another command
+    fed: bool = False  # a pipe or a redirection gives it something to read
 
     @property
     def program(self) -> str:
@@ -123,15 +124,40 @@ def covering(rules: Iterable[Rule], command: Simple) -> Rule | None:
     for rule in rules:
         if rule.everything:
             return rule
-        if not _fits(rule, command, texts):
+        if not _fits(rule, command, texts) or (rule.literal is not None and _only_whole(rule.literal, command)):
             continue
         if command.names and not all(_names(rule, name) for name in command.names):
             continue
         risks = risky(command.words) if risks is None else risks
         written = rule.literal is not None and rule.literal == command.source and NOWHERE not in risks
-        if written or rule.words.issuperset(risks):
+        if written or rule.words.issuperset(risks) or rule.words.issuperset(_unended(rule, command, risks)):
             return rule
     return None
+
+
+def _only_whole(literal: str, command: Simple) -> bool:
+    """Whether a rule without a star means its line alone: what its words become, or what it is fed, depends on what
+    stands around it."""
+    if "$" in literal or "`" in literal or any(map(_MARKED.search, command.words)):
+        return True
+    return command.fed and (interprets(command.words) or bool(risky(command.words)))
+
+
+def _unended(rule: Rule, command: Simple, risks: tuple[str, ...]) -> tuple[str, ...]:
+    """The risks where the rule itself ends the flags before its first star: what follows may be a path, but no flag."""
+    head = rule.pieces[0]
+    if not head.endswith(" -- ") or rule.quotes or command.assignments or not ends_flags(command.program):
+        return risks
+    end = len(head.split())
+    paths = (f"./{word}" if word[:1] in ("-", UNKNOWN) else word for word in command.words[end:])
+    return risky((*command.words[:end], *paths))
+
+
+def evades(command: Simple) -> bool:
+    """Whether a command is told in a roundabout way what to run, so that no deny rule can be sure to see it."""
+    if any(name in ("BASH_ENV", "ENV") or name.startswith("GIT_CONFIG") for name in command.names):
+        return True
+    return renames(command.words)
 
 
 def obstacle(rules: Iterable[Rule], command: Simple) -> str:
@@ -235,7 +261,7 @@ def refused(redirect: Redirect, workdir: str, moves: bool) -> str:
     if not inside:
         why = "after a change of folder" if moves and not posixpath.isabs(path) else "outside the working folder"
         return f"`{_shown(redirect)}` is {why}"
-    if protected(path):
+    if protected(path) or of_repository(path.lstrip("/")):
         return f"`{_shown(redirect)}` is a file that decides what runs"
     return ""
 

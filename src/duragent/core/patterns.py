@@ -108,12 +108,15 @@ def _cut(text: str) -> tuple[str, ...]:
 
 
 def _whole_words(pieces: tuple[str, ...]) -> frozenset[str]:
-    """The words that no star touches, as they are written and without their quotes."""
+    """The words that no star touches, as they are written and without their quotes. A star at the very end may be
+    nothing, so the word before it is written out too."""
     text = _STAR.join(pieces)
+    last = text[:-1].rpartition(" ")[2] if len(pieces) > 1 and not pieces[-1] else ""
     try:
         found = {*text.split(), *split(text)}
     except ValueError:  # quotes that do not end are letters like others
         found = {*text.split()}
+    found |= {last} if last else set()
     return frozenset(word for word in found if _STAR not in word)
 
 

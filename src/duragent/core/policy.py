@@ -38,7 +38,7 @@ from duragent.core.calls import (
     words,
 )
 from duragent.core.events import ToolCall
-from duragent.core.lines import Line, Shelf, Simple, denied_ends, is_free, obstacle, refused
+from duragent.core.lines import Line, Shelf, Simple, denied_ends, evades, is_free, obstacle, refused
 from duragent.core.narrowing import Barred, Narrowed, barred_by_abilities, barred_by_trust
 from duragent.core.patterns import Rule, compile_rule, escape
 
@@ -59,6 +59,7 @@ _MODES: Mapping[Mode, Literal["allow", "ask", "deny"]] = {"dangerous": "allow", 
 _NO_MODE = "no policy says a mode"
 _UNRULED = {"allow": Verdict("allow", _NO_MODE), "ask": Verdict("ask", _NO_MODE)}
 _OWN = "it touches only what is the agent's own"
+_ROUNDABOUT = "it is told in a roundabout way what to run, so that a deny rule may not see it"
 _NAMED = ("write", "send_keys", RUNS)
 """Actions that only a rule with their name allows: what is typed or gets a terminal is judged by nobody."""
 _REMEMBERED = 256
@@ -79,6 +80,7 @@ class Judge:
         self._open = not self._deny and not self._allow and agent.trust is None and agent.abilities is None
         self._bash = self._shelved()
         self._denies = {rule.type for rule in self._deny}
+        self._denies_bash = not self._denies.isdisjoint(("*", "bash"))
         self._denies_quotes = any(rule.quotes for rule in self._deny)
         self._read: Callable[[str], Line] | None = None
         self._literals: dict[str, Rule] = {}
@@ -129,7 +131,9 @@ class Judge:
         allowed, why = (self._allowed(spec, call), "") if line is None else self._allowed_line(spec, call, line)
         if allowed is not None:
             return Verdict("allow", allowed.text, allowed.origin)
-        return self._by_mode(spec, call, why, line is not None and bool(line.doubts))
+        roundabout = line is not None and any(map(evades, line.commands))
+        doubtful = roundabout or (line is not None and bool(line.doubts))
+        return self._by_mode(spec, call, _ROUNDABOUT if roundabout and self._denies_bash else why, doubtful)
 
     def _by_mode(self, spec: ToolSpec, call: ToolCall, why: str, doubtful: bool) -> Verdict:
         mode, fallen = self._mode, self._fallen
@@ -138,7 +142,7 @@ class Judge:
         if fallen is None:
             return Verdict("ask", _NO_MODE, None, why) if why else _UNRULED[spec.unruled]
         if mode == "dangerous":
-            if doubtful and any(rule.speaks_of("bash") for rule in self._deny):
+            if doubtful and self._denies_bash:
                 return Verdict("ask", "deny rules for bash", None, why)  # nobody can say that none of them is meant
             return fallen
         return Verdict(fallen.verdict, fallen.rule, fallen.origin, why) if why else fallen
@@ -234,6 +238,8 @@ class Judge:
             return None, f"this line cannot be read with certainty: {line.doubts[0]}"
         shelf = self._bash
         if shelf.everything is not None and line.commands:
+            if self._denies_bash and any(map(evades, line.commands)):
+                return None, _ROUNDABOUT
             return shelf.everything, ""
         first: Rule | None = None
         for each in line.commands:

@@ -5,7 +5,7 @@ Flags are read letter by letter as these programs read them; a flag that is not 
 
 import re
 
-from duragent.core.flags import Words
+from duragent.core.flags import MARKS, Words
 
 
 def _delimited(sign: str) -> str:
@@ -41,7 +41,7 @@ def sed(words: Words) -> Words:
             at += _sed_flag(word, following, found, scripts)
     if not scripts and files:
         scripts.append((files[0], files[0]))
-    found += [word for word, script in scripts if not _SAFE_SED.fullmatch(script)]
+    found += [word for word, script in scripts if MARKS.search(script) or not _SAFE_SED.fullmatch(script)]
     return tuple(found)
 
 

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import tree_sitter_bash
+from msgspec.structs import replace
 from tree_sitter import Language, Node, Parser
 
+from duragent.core.calls import HIDDEN
 from duragent.core.lines import SPLIT, UNKNOWN, Line, Simple, readable
 from duragent.core.programs import converses
 from duragent.core.words import EXPANDING, GROUPS, REDIRECTS, Found, Words, span
@@ -26,7 +28,6 @@ _MOST = {"(": 100, "|": 200, "<": 200, "`": 200, "[": 400, "{": 400, ">": 400, "
 """How many signs a line may have: the grammar needs far longer for tangled lines than for long ones."""
 _FEWEST = min(_MOST.values())
 _DOCUMENT = re.compile(r"[^'\"\\#`$(\[{<]*<<-?[ \t]*['\"\\]?([A-Za-z0-9_.-]+)['\"]?[^\n]*\n")
-_INVISIBLE = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _APART = re.compile(rb"(?:\\\n)*[ \t](?:[ \t]|\\\n)*")
 _WORDS = EXPANDING | {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "brace_expression"}
 _PLAIN_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+:,./=- "
@@ -67,7 +68,7 @@ def _unprintable(line: str) -> str:
     if line.isascii() and line.isprintable():
         return ""
     for letter in line:
-        if (not letter.isprintable() and letter not in "\n\t") or letter in _INVISIBLE:
+        if (not letter.isprintable() and letter not in "\n\t") or HIDDEN.match(letter):
             return f"it holds a letter that cannot be seen (U+{ord(letter):04X})"
     return ""
 
@@ -112,7 +113,7 @@ class _Reader(Found):
 
     def command(self, command: Simple, inputs: tuple[str, ...] | None, depth: int) -> None:
         """Note a command and what it starts."""
-        self.commands.append(command)
+        self.commands.append(replace(command, fed=True) if self.fed else command)
         program = command.program
         if not (program.isalnum() and program.isascii()) or program in RESERVED:
             self.name(program, command)
