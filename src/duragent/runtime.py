@@ -141,9 +141,9 @@ class Runtime:
         if actor.place.redact is not None and actor.place.redact(rule) != rule:
             raise NotAllowed("This call holds a secret, which no rule may: allow it once, or for this session.")
         origin = await asyncio.to_thread(remember, rule)
-        for other in self._actors.values():
-            if other.agent.name == actor.agent.name and other.agent.source.path == actor.agent.source.path:
-                other.judge.allow(rule, origin)
+        newest = self._actors.get((actor.agent.name, actor.agent.source.path), actor)
+        for each in {actor, newest}:  # its files may have been read again meanwhile
+            each.judge.allow(rule, origin)
 
     async def cancel(self, session_id: str) -> bool:
         """Stop the turn that runs or waits. False where there is none."""

@@ -16,7 +16,7 @@ from duragent.cli.places import aligned
 from duragent.config import load_config
 from duragent.errors import NotAllowed
 from duragent.sandbox import BACKENDS, Choice, Tried, bwrap, make, open_sandbox, probe
-from duragent.sandbox.escapes import ATTEMPTS, Outcome, try_escapes
+from duragent.sandbox.escapes import Outcome, not_kept, try_escapes
 from duragent.sandbox.landlock import version
 
 
@@ -131,7 +131,7 @@ def _print(facts: dict[str, Any], mode: str, choice: Choice, tried: Sequence[Tri
     for backend in dict.fromkeys(each.backend for each in results):
         mine = [each for each in results if each.backend == backend]
         failed = sum(not each.held for each in mine)
-        unpromised = ", ".join(each.name for each in ATTEMPTS if backend not in each.kept_by)
+        unpromised = ", ".join(each.name for each in not_kept(backend))
         rest = f"; it does not keep: {unpromised}" if unpromised else ""
         say(f"{backend}: {count(len(mine), 'attempt')}, {len(mine) - failed} held, {failed} failed{rest}")
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -56,7 +57,7 @@ class Plain:
         return b""
 
 
-class Runner:
+class Runner(ABC):
     """What all backends share. A backend gives itself a name and says how it prepares a command."""
 
     name = ""
@@ -66,8 +67,9 @@ class Runner:
         self._keeper = Keeper()
         self._swept: set[str] = set()
 
+    @abstractmethod
     async def prepare(self, argv: Sequence[str], box: Box) -> Prepared:
-        raise NotImplementedError
+        """How this backend wants a command to be started."""
 
     async def run(
         self,
